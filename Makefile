@@ -1,0 +1,39 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: demo test lint types unit bench-attention clean
+
+demo: .venv/installed
+	$(BIN)/regard demo
+
+test: lint types unit
+
+lint: .venv/tested
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+
+types: .venv/tested
+	$(BIN)/mypy
+
+unit: .venv/tested
+	$(BIN)/pytest
+
+bench-attention: .venv/tested
+	$(BIN)/python benchmarks/attention.py
+
+# A stamp file each, so that a second `make` installs nothing again unless the project's needs have changed.
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/installed: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/pip install -q -c constraints.txt -e .
+	@touch $@
+
+.venv/tested: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	@touch .venv/installed $@
+
+clean:
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
