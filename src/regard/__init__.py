@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from regard.errors import UserError
 
 if TYPE_CHECKING:
-    from regard.watch import watch
+    from regard.watching import watch
 
 __version__ = "0.1.0"
 __all__ = ["UserError", "__version__", "watch"]
 
-_HOMES = {"watch": "regard.watch"}
+_HOMES = {"watch": "regard.watching"}
 
 
 def __getattr__(name: str) -> Any:

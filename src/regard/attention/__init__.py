@@ -1,0 +1,19 @@
+"""Attention as one equation with five replaceable parts; usable alone, in anybody's PyTorch.
+
+    attention(q, k, v) = mix( normalise( score(q, k) + bias, mask ), v )
+
+The parts live in scores, positions (bias), masks, normalisers and mixing; `attend` is the reference, `fast` the same
+through fused kernels, `MultiHead` the layer.
+"""
+
+from regard.attention import masks, mixing, normalisers, positions, scores
+from regard.attention.equation import attend
+from regard.attention.fast import fast, reason
+from regard.attention.masks import Mask, causal, padding, window
+from regard.attention.multihead import Attention, Context, MultiHead, pieces
+from regard.attention.state import Cache, Fixed, Rolling
+
+__all__ = [
+    "Attention", "Cache", "Context", "Fixed", "Mask", "MultiHead", "Rolling", "attend", "causal", "fast", "masks",
+    "mixing", "normalisers", "padding", "pieces", "positions", "reason", "scores", "window",
+]  # fmt: skip

@@ -1,0 +1,116 @@
+"""The equation:  attention(q, k, v) = mix( normalise( score(q, k) + bias, mask ), v ).
+
+`attend` is the reference: short, for any parts, and it returns the weights. `fast.fast` gives the same answer through
+fused kernels. Tensors are (..., m, d): usually q (batch, heads, m, d), k (batch, groups, n, d) and
+v (batch, groups, n, d_v), where `groups` divides `heads` (grouped-query attention) and most often equals it.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from regard.attention.masks import Laid, Mask, padding
+from regard.attention.mixing import Mix, weighted_sum
+from regard.attention.normalisers import Normaliser, softmax
+from regard.attention.positions import BiasFunction
+from regard.attention.scores import Score, scaled_dot
+
+AnyMask = Mask | Laid | Tensor | None
+
+
+def attend(
+    q: Tensor | None,
+    k: Tensor,
+    v: Tensor,
+    *,
+    score: Score = scaled_dot,
+    bias: BiasFunction | None = None,
+    mask: AnyMask = None,
+    normalise: Normaliser = softmax,
+    mix: Mix = weighted_sum,
+    q_pos: Tensor | None = None,
+    k_pos: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The answer (..., m, d_v) and the weights (..., m, n).
+
+    A mask is a rule of masks.py, that rule laid over a batch, or a boolean tensor that broadcasts to the weights.
+    Positions are 0, 1, 2 … unless given. q may be None for scores that ignore it.
+    """
+    k, v = match_heads(q, k, v)
+    scores = score(q, k)
+    q_pos, k_pos = (
+        default_positions(q_pos, scores.shape[-2], k),
+        default_positions(k_pos, scores.shape[-1], k),
+    )
+    if bias is not None:
+        scores = scores + bias(scores if q is None else q, k, q_pos, k_pos)
+    weights = normalise(scores, matrix(mask, scores.shape, q_pos, k_pos))
+    return mix(weights, v, q_pos, k_pos), weights
+
+
+def match_heads(q: Tensor | None, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values repeated for the queries' heads that share them, after a look at all three."""
+    check(q, k, v)
+    if q is None or q.dim() < 3 or k.dim() < 3 or q.shape[-3] == k.shape[-3]:
+        return k, v
+    times = q.shape[-3] // k.shape[-3]
+    return k.repeat_interleave(times, -3), v.repeat_interleave(times, -3)
+
+
+def check(q: Tensor | None, k: Tensor, v: Tensor) -> None:
+    """Refuses, in one sentence, what would otherwise fail deep inside or go wrong silently."""
+    if k.shape[-2] != v.shape[-2]:
+        raise ValueError(f"every key needs its value: found {k.shape[-2]} keys and {v.shape[-2]} values")
+    if q is None:
+        return
+    if q.dim() >= 3 and k.dim() >= 3 and (k.shape[-3] == 0 or q.shape[-3] % k.shape[-3]):
+        raise ValueError(
+            f"the heads of the keys must divide those of the queries: found {k.shape[-3]} and {q.shape[-3]}"
+        )
+    # Fused kernels turn a NaN query into a row of zeros, which then trains on as if nothing had happened. A sum is the
+    # cheapest probe; on a GPU it would wait for the device in every layer, there the loss is watched instead.
+    if q.device.type == "cpu" and not torch.compiler.is_compiling() and not math.isfinite(float(q.detach().sum())):
+        bad = q.detach().isnan()
+        if bad.any():
+            first = tuple(bad.nonzero()[0].tolist())
+            raise ValueError(f"q holds NaN, first at index {first}: look for the layer before it that overflowed")
+
+
+def default_positions(positions: Tensor | None, length: int, like: Tensor) -> Tensor:
+    if positions is None:
+        return torch.arange(length, device=like.device)
+    if positions.shape[-1] != length:
+        raise ValueError(f"positions must be one per element: expected {length}, found {positions.shape[-1]}")
+    return positions
+
+
+def matrix(mask: AnyMask, shape: torch.Size, q_pos: Tensor, k_pos: Tensor) -> Tensor | None:
+    """Any mask as the boolean tensor that normalisers take, or None where everything is allowed."""
+    if isinstance(mask, Tensor):
+        return checked(mask, shape)
+    if mask is None and k_pos.dim() == 1:
+        return None  # positions by batch may hold padding, shared ones have no reason to
+    dense = lay(mask, q_pos, k_pos).dense
+    return None if dense is None else checked(dense, shape)
+
+
+def lay(mask: Mask | Laid | None, q_pos: Tensor, k_pos: Tensor) -> Laid:
+    """The mask laid over these positions, if that has not been done for the batch already."""
+    return mask if isinstance(mask, Laid) else (mask or padding).on(q_pos, k_pos)
+
+
+def checked(mask: Tensor, shape: torch.Size) -> Tensor:
+    if mask.dtype != torch.bool:
+        raise ValueError(
+            f"a mask is boolean (True = may attend), found {mask.dtype}: numbers to be added belong into `bias`"
+        )
+    try:
+        fits = torch.broadcast_shapes(mask.shape, shape) == shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"the mask has shape {tuple(mask.shape)}, expected one that broadcasts to the weights' {tuple(shape)}"
+        )
+    return mask

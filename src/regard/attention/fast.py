@@ -1,0 +1,152 @@
+"""The same equation through fused kernels, which never hold the m × n weights.
+
+`fast` takes what `attend` takes and gives the same answer without the weights. Where a part has no fused form it falls
+back to `attend`, and `reason` says why. Three fused forms are used: torch's scaled_dot_product_attention everywhere,
+blocks of it for masks of finite reach (windows.py), FlexAttention for other masks on a GPU.
+"""
+
+import math
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from regard.attention.equation import AnyMask, attend, check, checked, default_positions, lay
+from regard.attention.masks import Laid
+from regard.attention.mixing import Mix, ShawValues, weighted_sum
+from regard.attention.normalisers import Dropout, Normaliser, softmax
+from regard.attention.positions import Bias, BiasFunction
+from regard.attention.scores import MLP, Additive, Bilinear, Score, dot, scaled_dot
+from regard.attention.windows import blocks_of, in_blocks
+
+
+def fast(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    score: Score = scaled_dot,
+    bias: BiasFunction | None = None,
+    mask: AnyMask = None,
+    normalise: Normaliser = softmax,
+    mix: Mix = weighted_sum,
+    q_pos: Tensor | None = None,
+    k_pos: Tensor | None = None,
+) -> Tensor:
+    """The answer of `attend` with the same parts. Tensors are (batch, heads, m, d)."""
+    parts: dict[str, Any] = {"score": score, "bias": bias, "normalise": normalise, "mix": mix}
+    if mask is None and bias is None and k_pos is None and reason(**parts) is None:
+        check(q, k, v)
+        return _fused(q, k, v, score, None)
+    q_pos, k_pos = default_positions(q_pos, q.shape[-2], q), default_positions(k_pos, k.shape[-2], k)
+    laid = mask if isinstance(mask, Tensor) else lay(mask, q_pos, k_pos)
+    check(q, k, v)
+    if isinstance(laid, Laid) and q.dim() == 4 and local_parts(score, bias, mix) and (blocks := blocks_of(laid)):
+        return in_blocks(partial(_dense, parts), q, k, v, blocks)
+    return _dense(parts, q, k, v, laid, q_pos, k_pos)
+
+
+def _dense(
+    parts: dict[str, Any], q: Tensor, k: Tensor, v: Tensor, mask: AnyMask, q_pos: Tensor, k_pos: Tensor
+) -> Tensor:
+    """All queries against all keys: fused if the parts allow, by `attend` otherwise."""
+    bias: BiasFunction | None = parts["bias"]
+    added = None
+    if (why := reason(**parts)) is None and bias is not None:
+        added = bias(q, k, q_pos, k_pos)
+        why = _learned(added)
+        parts = {**parts, "bias": lambda *_: added}
+    if why is None:
+        return _fused(q, k, v, parts["score"], mask, added)
+    return attend(q, k, v, mask=mask, q_pos=q_pos, k_pos=k_pos, **parts)[0]
+
+
+def reason(
+    *,
+    score: Score = scaled_dot,
+    bias: BiasFunction | None = None,
+    normalise: Normaliser = softmax,
+    mix: Mix = weighted_sum,
+) -> str | None:
+    """Why these parts have no fused kernel, in one sentence; None if they have one."""
+    if score not in (dot, scaled_dot) and not isinstance(score, Bilinear):
+        return f"the score {_name(score)} is not a dot product, and fused kernels compute nothing else"
+    if isinstance(normalise, Dropout) and normalise.training and normalise.p > 0:
+        return "attention dropout needs the weights themselves, so training with it goes without the fused kernel"
+    if normalise is not softmax and not (isinstance(normalise, Dropout) and normalise.normalise is softmax):
+        return f"the normaliser {_name(normalise)} is not softmax, and fused kernels compute nothing else"
+    if mix is not weighted_sum:
+        return f"the mix {_name(mix)} needs the weights themselves, and fused kernels never hold them"
+    if isinstance(bias, Bias) and torch.is_grad_enabled() and any(p.requires_grad for p in bias.parameters()):
+        return _learned_because
+    return None
+
+
+_learned_because = "the bias is learned, and the fused kernel computes no gradient for it"
+
+
+def _learned(added: Tensor) -> str | None:
+    return _learned_because if added.requires_grad and torch.is_grad_enabled() else None
+
+
+def local_parts(score: Score, bias: BiasFunction | None, mix: Mix) -> bool:
+    """Whether the parts look at nothing but their arguments, so that they may be computed block by block.
+
+    A plain function may close over a whole batch; only the parts of this package are known not to.
+    """
+    by_pair = score in (dot, scaled_dot) or isinstance(score, Bilinear | Additive | MLP)
+    return by_pair and (bias is None or isinstance(bias, Bias)) and (mix is weighted_sum or isinstance(mix, ShawValues))
+
+
+def _fused(q: Tensor, k: Tensor, v: Tensor, score: Score, mask: AnyMask, added: Tensor | None = None) -> Tensor:
+    scale = None if score is scaled_dot else 1.0
+    if isinstance(score, Bilinear):
+        q = score.as_key(q)
+    triangle = isinstance(mask, Laid) and added is None and mask.triangle
+    if isinstance(mask, Laid) and not triangle:
+        if q.is_cuda and added is None and mask.dense is not None:
+            return flex(q, k, v, mask, scale, compiled=True)
+        mask = mask.dense
+    if isinstance(mask, Tensor):
+        mask = checked(mask, torch.Size((*q.shape[:-1], k.shape[-2])))
+    allowed = None if triangle else mask
+    assert allowed is None or isinstance(allowed, Tensor)
+    if added is not None:
+        allowed = added if allowed is None else added.masked_fill(~allowed, -math.inf)
+    grouped = q.dim() >= 3 and q.shape[-3] != k.shape[-3]
+    return scaled_dot_product_attention(q, k, v, attn_mask=allowed, is_causal=triangle, scale=scale, enable_gqa=grouped)
+
+
+def flex(q: Tensor, k: Tensor, v: Tensor, laid: Laid, scale: float | None = None, *, compiled: bool = False) -> Tensor:
+    """FlexAttention with this mask: blocks that are masked throughout are not computed. Laid out once per batch."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    if "flex" not in laid.store:
+        dense = laid.rows(laid.q_pos)
+        dense = dense.expand(*(1,) * (4 - dense.dim()), *dense.shape[:-2], q.shape[-2], k.shape[-2])
+        batched = len(dense) > 1
+        laid.store["flex"] = create_block_mask(
+            lambda b, h, i, j: dense[b if batched else 0, 0, i, j],  # noqa: ARG005
+            B=len(dense) if batched else None,
+            H=None,
+            Q_LEN=q.shape[-2],
+            KV_LEN=k.shape[-2],
+            device=str(q.device),
+        )
+    kernel: Any = _compiled_flex() if compiled else flex_attention
+    answer: Tensor = kernel(q, k, v, block_mask=laid.store["flex"], scale=scale, enable_gqa=q.shape[-3] != k.shape[-3])
+    # FlexAttention leaves a row with nothing to attend to undefined across versions; ours is zeros everywhere.
+    return answer.masked_fill(~laid.rows(laid.q_pos).any(-1, keepdim=True), 0.0)
+
+
+@cache
+def _compiled_flex() -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention)
+
+
+def _name(part: object) -> str:
+    return getattr(part, "__name__", type(part).__name__)

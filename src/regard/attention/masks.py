@@ -1,0 +1,192 @@
+"""Masks: who may look at whom.  `mask(q_pos, k_pos)` is True where the query at q_pos may attend to the key at k_pos.
+
+A mask is a rule about *positions*, not indices: a cache, packed documents and windows then need no special case. The
+rule works element by element and broadcasts; combine rules with `&`, `|`, `~`. Position −1 means padding: a key there
+is never attended and a query there attends to nothing, whatever the rule says.
+
+    causal & document(ids)          |          window(128, 0) | prefix(4)          |          ~block(16)
+
+A rule of your own is a plain function: `Mask(lambda q, k: (q - k) % 2 == 0)`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+Rule = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Mask:
+    """A rule, its name, and how far it lets a query look `back` and `ahead`.
+
+    The reach is what makes a mask fast or fit for a cache: a finite reach on both sides costs linear time (windows.py),
+    and only a rule with `ahead == 0` can be decoded token by token. A rule of unknown reach is taken to reach
+    everywhere; `causal & rule` states the contrary.
+    """
+
+    rule: Rule
+    name: str = "mask"
+    back: float = math.inf
+    ahead: float = math.inf
+
+    def __call__(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        return self.rule(q_pos, k_pos)
+
+    def __and__(self, other: Mask) -> Mask:
+        if other is padding:  # every laid mask keeps padding out already
+            return self
+        if self is padding:
+            return other
+        return Mask(
+            lambda q, k: self(q, k) & other(q, k),
+            f"{self.name} & {other.name}",
+            min(self.back, other.back),
+            min(self.ahead, other.ahead),
+        )
+
+    def __or__(self, other: Mask) -> Mask:
+        return Mask(
+            lambda q, k: self(q, k) | other(q, k),
+            f"({self.name} | {other.name})",
+            max(self.back, other.back),
+            max(self.ahead, other.ahead),
+        )
+
+    def __invert__(self) -> Mask:
+        return Mask(lambda q, k: ~self(q, k), f"~({self.name})")
+
+    def on(self, q_pos: Tensor, k_pos: Tensor) -> Laid:
+        """This rule laid over the positions of one batch, (m,) or (batch, m), to be shared by all layers."""
+        return Laid(self, q_pos, k_pos)
+
+
+@dataclass(frozen=True, eq=False)
+class Laid:
+    """A mask laid over one batch's positions. Its forms are computed when first asked for, once per batch."""
+
+    mask: Mask
+    q_pos: Tensor  # (m,) or (batch, m)
+    k_pos: Tensor  # (n,) or (batch, n)
+    store: dict[str, object] = field(default_factory=dict)  # forms of other files (blocks, Flex), each computed once
+
+    def rows(self, q_pos: Tensor) -> Tensor:
+        """The boolean matrix for some query positions: (rows, n), or (batch, 1, rows, n) for positions by batch."""
+        q, k = q_pos.unsqueeze(-1), self.k_pos.unsqueeze(-2)
+        allowed = self.mask(q, k)
+        if allowed.dtype != torch.bool:
+            raise ValueError(
+                f"the mask '{self.mask.name}' gave {allowed.dtype}, expected torch.bool, True where a query may attend"
+            )
+        if self._padded:
+            allowed = allowed & (k >= 0)
+            if self.mask is not padding:  # which stays a row per batch, (batch, 1, 1, n), for the sake of cost
+                allowed = allowed & (q >= 0)
+        return allowed.unsqueeze(-3) if allowed.dim() == 3 else allowed
+
+    @cached_property
+    def _padded(self) -> bool:
+        return bool((self.k_pos < 0).any() or (self.q_pos < 0).any())
+
+    @cached_property
+    def dense(self) -> Tensor | None:
+        """The boolean matrix over all queries, or None where everything is allowed."""
+        allowed = self.rows(self.q_pos)
+        return None if bool(allowed.all()) else allowed
+
+    @cached_property
+    def aligned(self) -> bool:
+        """Whether queries and keys are the same consecutive positions (with padding among them or not)."""
+        if self.q_pos.shape != self.k_pos.shape or not torch.equal(self.q_pos, self.k_pos):
+            return False
+        first = self.q_pos - torch.arange(self.q_pos.shape[-1], device=self.q_pos.device)
+        real = self.q_pos >= 0
+        low = first.masked_fill(~real, torch.iinfo(first.dtype).max).amin(-1, keepdim=True) if first.numel() else first
+        return bool(((first == low) | ~real).all())
+
+    @cached_property
+    def triangle(self) -> bool:
+        """Whether this is exactly the lower triangle that fused kernels know as `is_causal`."""
+        return self.mask is causal and self.aligned and not self._padded
+
+
+padding = Mask(lambda q, k: k >= 0, "padding")  # noqa: ARG005
+"""Everything but padding may be attended."""
+
+causal = Mask(lambda q, k: k <= q, "causal", ahead=0)
+"""Only the present and the past: k ≤ q (Vaswani et al. 2017, 3.2.3)."""
+
+
+def window(left: int, right: int) -> Mask:
+    """Truncated attention: from `left` positions back to `right` ahead, −left ≤ k − q ≤ right."""
+    if left < 0 or right < 0:
+        raise ValueError(f"a window reaches back and ahead by 0 or more positions, found left={left}, right={right}")
+    return Mask(lambda q, k: (k >= q - left) & (k <= q + right), f"window({left}, {right})", left, right)
+
+
+def block(size: int) -> Mask:
+    """Blocks of `size` positions that only see themselves (Swin's windows along one axis)."""
+    return Mask(lambda q, k: q // size == k // size, f"block({size})", size - 1, size - 1)
+
+
+def prefix(length: int) -> Mask:
+    """Everybody may look at the first `length` positions; with `causal |` this is the prefix language model's mask."""
+    return Mask(lambda q, k: k < length, f"prefix({length})")  # noqa: ARG005
+
+
+def document(ids: Tensor) -> Mask:
+    """Only within one document of a packed row: `ids[p]`, or `ids[batch, p]`, names the document of position p."""
+
+    def same(q: Tensor, k: Tensor) -> Tensor:
+        return _lookup(ids, q) == _lookup(ids, k)
+
+    return Mask(same, "document")
+
+
+def ordering(matrix: Tensor) -> Mask:
+    """Any dependency ordering or graph as a 0/1 matrix: M[q, k] = 1 where q may look at k. (n, n) or (batch, n, n)."""
+    if matrix.dim() not in (2, 3) or matrix.shape[-1] != matrix.shape[-2]:
+        raise ValueError(
+            f"an ordering is a square 0/1 matrix, (n, n) or (batch, n, n), found shape {tuple(matrix.shape)}"
+        )
+    allowed = matrix.bool()
+
+    def look(q: Tensor, k: Tensor) -> Tensor:
+        size = matrix.shape[-1]
+        for positions in (q, k):
+            if positions.numel() and int(positions.max()) >= size:
+                last = int(positions.max())
+                raise ValueError(f"the ordering covers positions 0 to {size - 1}, found {last}: pass a larger matrix")
+        if matrix.dim() == 2:
+            return allowed[q, k]
+        return allowed[_batch(matrix, q), q, k]
+
+    return Mask(look, "ordering")
+
+
+def permutation(order: Tensor, *, itself: bool = True) -> Mask:
+    """XLNet's masks: position p comes `order[p]`-th, and a query sees the keys before it, and `itself` or not.
+
+    The content stream sees itself, the query stream does not (Yang et al. 2019, section 2.3).
+    """
+
+    def earlier(q: Tensor, k: Tensor) -> Tensor:
+        q_rank, k_rank = _lookup(order, q), _lookup(order, k)
+        return k_rank <= q_rank if itself else k_rank < q_rank
+
+    return Mask(earlier, "permutation")
+
+
+def _batch(table: Tensor, positions: Tensor) -> Tensor:
+    """Row numbers shaped to go with positions (batch, …), so that table[batch, positions] broadcasts."""
+    return torch.arange(len(table), device=table.device).view(-1, *[1] * (max(positions.dim(), 3) - 1))
+
+
+def _lookup(table: Tensor, positions: Tensor) -> Tensor:
+    return table[positions] if table.dim() == 1 else table[_batch(table, positions), positions]

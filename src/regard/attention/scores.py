@@ -1,0 +1,97 @@
+"""Scores: how well does a key fit a query?  `score(q, k)` gives s_ji for query j and key i.
+
+Every score takes q (..., m, d_q) and k (..., n, d_k) and gives (..., m, n). Functions have no parameters, modules do;
+a score of your own is any function of that shape.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+Score = Callable[[Tensor | None, Tensor], Tensor]
+
+
+def query(q: Tensor | None) -> Tensor:
+    """The query, or a clear word about its absence: only scores that ignore it do without."""
+    if q is None:
+        raise ValueError(
+            "this score compares queries with keys, but q is None: pass q, or use the score Content or uniform"
+        )
+    return q
+
+
+def dot(q: Tensor | None, k: Tensor) -> Tensor:
+    """s_ji = q_j · k_i (Luong et al. 2015, section 3.1)."""
+    return query(q) @ k.mT
+
+
+def scaled_dot(q: Tensor | None, k: Tensor) -> Tensor:
+    """s_ji = q_j · k_i / √d: d independent terms of variance 1 add up to variance d (Vaswani et al. 2017, 3.2.1)."""
+    return dot(q, k) / math.sqrt(k.shape[-1])
+
+
+def uniform(q: Tensor | None, k: Tensor) -> Tensor:
+    """s_ji = 0: every key fits equally well. One row if there is no query."""
+    m = 1 if q is None else q.shape[-2]
+    return k.new_zeros(*k.shape[:-2], m, k.shape[-2])
+
+
+class Bilinear(nn.Module):
+    """s_ji = q_jᵀ W k_i (Luong et al. 2015, "general")."""
+
+    def __init__(self, q_width: int, k_width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(q_width, k_width))
+        nn.init.xavier_uniform_(self.weight)
+
+    def as_key(self, q: Tensor | None) -> Tensor:
+        """Wᵀq: the query moved into the space of the keys, where the score is a plain dot product."""
+        return query(q) @ self.weight
+
+    def forward(self, q: Tensor | None, k: Tensor) -> Tensor:
+        return self.as_key(q) @ k.mT
+
+
+class Additive(nn.Module):
+    """s_ji = w · tanh(W_q q_j + W_k k_i) (Bahdanau et al. 2015, A.1.2); the same as w · tanh(W [k; q])."""
+
+    def __init__(self, q_width: int, k_width: int, hidden: int) -> None:
+        super().__init__()
+        self.q_proj = nn.Linear(q_width, hidden, bias=False)
+        self.k_proj = nn.Linear(k_width, hidden, bias=False)
+        self.output = nn.Linear(hidden, 1, bias=False)
+
+    def forward(self, q: Tensor | None, k: Tensor) -> Tensor:
+        pairs = self.q_proj(query(q)).unsqueeze(-2) + self.k_proj(k).unsqueeze(-3)  # (..., m, n, hidden)
+        scores: Tensor = self.output(pairs.tanh()).squeeze(-1)
+        return scores
+
+
+class MLP(nn.Module):
+    """s_ji = W₂ ReLU(W₁ [k_i; q_j] + b₁) + b₂: a small network reads key and query together."""
+
+    def __init__(self, q_width: int, k_width: int, hidden: int) -> None:
+        super().__init__()
+        # W₁[k; q] is computed as W_k k + W_q q: m + n products with the wide matrix in place of m × n.
+        self.k_proj = nn.Linear(k_width, hidden)
+        self.q_proj = nn.Linear(q_width, hidden, bias=False)
+        self.output = nn.Linear(hidden, 1)
+
+    def forward(self, q: Tensor | None, k: Tensor) -> Tensor:
+        pairs = self.q_proj(query(q)).unsqueeze(-2) + self.k_proj(k).unsqueeze(-3)
+        scores: Tensor = self.output(pairs.relu()).squeeze(-1)
+        return scores
+
+
+class Content(nn.Module):
+    """s_ji = θ_j · k_i + b_j: m learned queries; what is asked does not depend on the data, so q is ignored."""
+
+    def __init__(self, k_width: int, queries: int) -> None:
+        super().__init__()
+        self.theta = nn.Linear(k_width, queries)
+
+    def forward(self, q: Tensor | None, k: Tensor) -> Tensor:  # noqa: ARG002
+        scores: Tensor = self.theta(k).mT
+        return scores

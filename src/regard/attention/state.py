@@ -1,0 +1,128 @@
+"""State: what a layer remembers between calls. A value, passed in and out; `reorder(index)` picks rows for beam search.
+
+- `Cache` grows with every call: all keys and values so far.
+- `Rolling` keeps the last `size` positions: constant memory for windowed attention.
+- `Fixed` never grows: the projected context of cross-attention.
+
+Keys are stored after rotation, each with its position; a key's place in the store means nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Grown = tuple[Tensor, Tensor, Tensor, "State"]
+
+
+class State(Protocol):
+    """What MultiHead asks of a state."""
+
+    def extend(self, k: Tensor, v: Tensor, positions: Tensor) -> Grown:
+        """Everything that may be attended now (keys, values, positions), and the state for the next call."""
+
+    def reorder(self, index: Tensor) -> State:
+        """The rows `index` of the batch."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Keys and values that are the same at every step."""
+
+    k: Tensor  # (batch, groups, n, d)
+    v: Tensor
+    positions: Tensor  # (n,) or (batch, n)
+
+    def reorder(self, index: Tensor) -> Fixed:
+        return Fixed(self.k[index], self.v[index], _rows(self.positions, index))
+
+
+@dataclass(frozen=True)
+class Rolling:
+    """The last `size` keys and values."""
+
+    size: int
+    kept: Fixed | None = None
+
+    def extend(self, k: Tensor, v: Tensor, positions: Tensor) -> Grown:
+        if self.kept is not None:
+            k, v = torch.cat((self.kept.k, k), -2), torch.cat((self.kept.v, v), -2)
+            positions = join_positions(self.kept.positions, positions)
+        # The new queries may still look at what is about to be forgotten: all of it goes out, only the end is kept.
+        kept = Fixed(k[..., -self.size :, :], v[..., -self.size :, :], positions[..., -self.size :])
+        return k, v, positions, Rolling(self.size, kept)
+
+    def reorder(self, index: Tensor) -> Rolling:
+        return Rolling(self.size, self.kept and self.kept.reorder(index))
+
+
+@dataclass
+class _Buffer:
+    """Room for keys and values, and how much of it is taken."""
+
+    k: Tensor
+    v: Tensor
+    taken: int = 0
+
+    @classmethod
+    def like(cls, k: Tensor, v: Tensor, room: int) -> _Buffer:
+        new_k, new_v = (x.new_empty(*x.shape[:-2], room, x.shape[-1]) for x in (k, v))
+        return cls(new_k, new_v)
+
+    def write(self, k: Tensor, v: Tensor) -> None:
+        end = self.taken + k.shape[-2]
+        self.k[..., self.taken : end, :], self.v[..., self.taken : end, :] = k, v
+        self.taken = end
+
+
+@dataclass(frozen=True)
+class Cache:
+    """All keys and values so far: `Cache()` to begin with.
+
+    A value like any other, yet appending is cheap: a cache writes into spare room behind its own end while nobody else
+    has written there, and copies into a buffer of twice the size otherwise.
+    """
+
+    buffer: _Buffer | None = None
+    length: int = 0
+    positions: Tensor | None = None
+
+    def extend(self, k: Tensor, v: Tensor, positions: Tensor) -> Grown:
+        if self.positions is not None:
+            positions = join_positions(self.positions, positions)
+        buffer, length = self.buffer, self.length + k.shape[-2]
+        recording = torch.is_grad_enabled() and (k.requires_grad or v.requires_grad)
+        spare = buffer is not None and buffer.taken == self.length and length <= buffer.k.shape[-2]
+        if buffer is None or recording or not spare:
+            old = buffer
+            buffer = _Buffer.like(k, v, length if recording else max(16, 2 * length))
+            if old is not None:
+                buffer.write(old.k[..., : self.length, :], old.v[..., : self.length, :])
+        buffer.write(k, v)
+        return (
+            buffer.k[..., :length, :],
+            buffer.v[..., :length, :],
+            positions,
+            Cache(buffer, length, positions),
+        )
+
+    def reorder(self, index: Tensor) -> Cache:
+        if self.buffer is None or self.positions is None:
+            return self
+        buffer = _Buffer(self.buffer.k[index], self.buffer.v[index], self.length)
+        return Cache(buffer, self.length, _rows(self.positions, index))
+
+
+def join_positions(old: Tensor, new: Tensor) -> Tensor:
+    """Positions one after the other; shared ones are repeated where the others differ by batch."""
+    if old.dim() != new.dim():
+        batch = len(old if old.dim() == 2 else new)
+        old, new = (p if p.dim() == 2 else p.expand(batch, -1) for p in (old, new))
+    return torch.cat((old, new), -1)
+
+
+def _rows(positions: Tensor, index: Tensor) -> Tensor:
+    return positions[index] if positions.dim() == 2 else positions
