@@ -1,0 +1,170 @@
+"""Batches by token budget over length buckets.
+
+A batch of n rows whose longest source has s tokens and longest target t is padded to n · (s + t) tokens: that is what
+it costs, and what the budget bounds. Rows of like lengths go together, so that little of it is padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import UserError
+
+Rows = NDArray[np.int64]
+LEAST_FILL = 0.75  # of the budget; lower wastes less on padding, but makes more and less equal batches
+
+
+class Batches:
+    """The batches of each epoch: a pure function of the lengths, the budget, the seed and the epoch.
+
+    It does not know how many processes there are: `order` gives global batches, and `share` cuts one of them up.
+    """
+
+    def __init__(self, lengths: NDArray[Any], budget: int, seed: int, *, shuffle: bool = True) -> None:
+        if budget < 1:
+            raise UserError(f"The token budget of a batch is {budget}, expected at least 1.")
+        if seed < 0:
+            raise UserError(f"The seed is {seed}, expected 0 or more.")
+        self._lengths = np.asarray(lengths, dtype=np.int64)
+        if self._lengths.ndim != 2 or self._lengths.shape[1] < 1:
+            raise ValueError(f"lengths have the shape {self._lengths.shape}, expected (rows, fields)")
+        self._budget = budget
+        self._seed = seed
+        self._shuffle = shuffle
+        self._cached: tuple[int, list[Rows]] | None = None
+
+    def order(self, epoch: int) -> list[Rows]:
+        """The batches of an epoch, each an array of row numbers; every row is in exactly one."""
+        if not self._shuffle:
+            epoch = 0  # every epoch is the same
+        if self._cached is None or self._cached[0] != epoch:
+            self._cached = epoch, self._make(epoch)
+        return self._cached[1]
+
+    def batch_at(self, epoch: int, position: int) -> Rows:
+        """One batch, at once when the epoch's order is known."""
+        return self.order(epoch)[position]
+
+    def count(self, epoch: int) -> int:
+        """How many batches an epoch has."""
+        return len(self.order(epoch))
+
+    def waste(self, epoch: int) -> float:
+        """The share of padding among all tokens of an epoch."""
+        padded = sum(self._padded(batch) for batch in self.order(epoch))
+        return 1 - int(self._lengths.sum()) / padded if padded else 0.0
+
+    def largest(self) -> Rows:
+        """The batch of the first epoch with the most padded tokens; among equals the one with the longest rows.
+
+        What it needs of memory is what training needs, so a trainer tries it first.
+        """
+        batches = self.order(0)
+        if not batches:
+            return np.empty(0, dtype=np.int64)
+        return max(batches, key=lambda batch: (self._padded(batch), -len(batch)))
+
+    def _padded(self, batch: Rows) -> int:
+        return len(batch) * int(self._lengths[batch].max(axis=0).sum())
+
+    def _make(self, epoch: int) -> list[Rows]:
+        rows = len(self._lengths)
+        generator = np.random.default_rng([self._seed, epoch])
+        shuffled = generator.permutation(rows) if self._shuffle else np.arange(rows)
+        # Sorting is stable, so rows of equal lengths stay in their shuffled order.
+        # The width of the bands and the direction vary, or rows of rare lengths would meet in the same batch each time.
+        wide, backwards = (generator.uniform(1, 3), generator.random() < 0.5) if self._shuffle else (2.0, False)
+        ordered = shuffled[_by_length(self._lengths[shuffled], wide * self._budget)]
+        ordered = ordered[::-1] if backwards else ordered
+        batches = _cut(ordered, self._lengths[ordered], self._budget)
+        if self._shuffle:
+            batches = [batches[index] for index in generator.permutation(len(batches))]
+        return batches
+
+
+def _by_length(lengths: NDArray[np.int64], enough: float) -> Rows:
+    """An order in which neighbours are alike in every field.
+
+    Sorted by one field alone, the rows of a batch would differ in the other. So rows go by bands of the first field,
+    and inside a band by the other fields, up in one band and down in the next: where a batch reaches over the border
+    of two bands, its rows are still alike. A band is one length, or as many as it takes to hold `enough` tokens.
+    """
+    first = lengths[:, 0]
+    if lengths.shape[1] == 1:
+        return np.argsort(first, kind="stable").astype(np.int64)
+    band = _bands(first, lengths.sum(axis=1), enough)
+    others = lengths[:, 1:].sum(axis=1)
+    return np.lexsort((np.where(band % 2 == 0, others, -others), band)).astype(np.int64)
+
+
+def _bands(first: NDArray[np.int64], tokens: NDArray[np.int64], enough: float) -> NDArray[np.int64]:
+    """The band of each row, numbered from the shortest."""
+    values, where = np.unique(first, return_inverse=True)
+    band_of = np.empty(len(values), dtype=np.int64)
+    band, filled = 0, 0.0
+    for index, held in enumerate(np.bincount(where, weights=tokens, minlength=len(values))):
+        band_of[index] = band
+        filled += held
+        if filled >= enough:
+            band, filled = band + 1, 0.0
+    return band_of[where]
+
+
+def _cut(ordered: Rows, lengths: NDArray[np.int64], budget: int) -> list[Rows]:
+    """Cut rows in order into batches; a row beyond the budget stands alone."""
+    ends = [0]
+    while ends[-1] < len(ordered):
+        ends.append(ends[-1] + _fitting(lengths[ends[-1] :], budget))
+    _level_last(ends, lengths, budget)
+    return [ordered[start:end] for start, end in pairwise(ends)]
+
+
+def _fitting(lengths: NDArray[np.int64], budget: int) -> int:
+    """How many of the first rows make the next batch.
+
+    Its cost n · Σ_fields max(first n) rises with n. Among the n that fill the budget between LEAST_FILL and 1, the one
+    with the least share of padding is taken: often it pays to stop just before a longer row.
+    """
+    most = max(1, budget // max(1, int(lengths[0].sum())))
+    rows = lengths[:most]
+    costs = np.maximum.accumulate(rows, axis=0).sum(axis=1) * np.arange(1, len(rows) + 1)
+    full = max(1, int(np.searchsorted(costs, budget, side="right")))
+    least = int(np.searchsorted(costs[:full], LEAST_FILL * budget))
+    if full == len(lengths) or least >= full:
+        return full
+    density = rows[:full].sum(axis=1).cumsum()[least:] / costs[least:full]
+    return full - int(np.argmax(density[::-1]))
+
+
+def _level_last(ends: list[int], lengths: NDArray[np.int64], budget: int) -> None:
+    """What is left for the last batch may be tiny; then it and the one before are cut in the middle instead."""
+    if len(ends) < 3 or 2 * (ends[-1] - ends[-2]) > ends[-2] - ends[-3]:
+        return
+    middle = (ends[-3] + ends[-1] + 1) // 2
+    halves = (slice(ends[-3], middle), slice(middle, ends[-1]))
+    if all((half.stop - half.start) * int(lengths[half].max(axis=0).sum()) <= budget for half in halves):
+        ends[-2] = middle
+
+
+def share(batch: Rows, rank: int, world: int) -> Rows:
+    """The rows of a global batch that process `rank` of `world` takes: every world-th, so that lengths are alike.
+
+    The global batch is the same for any number of processes; a small one may leave some of them without rows.
+    """
+    if not 0 <= rank < world:
+        raise ValueError(f"rank {rank} is outside 0 … {world - 1}")
+    return batch[rank::world]
+
+
+def pad(rows: Sequence[NDArray[Any]], pad_id: int = 0) -> NDArray[np.int64]:
+    """Rows of different lengths as one (rows, longest) array, filled up at their ends."""
+    width = max((len(row) for row in rows), default=0)
+    padded = np.full((len(rows), width), pad_id, dtype=np.int64)
+    for index, row in enumerate(rows):
+        padded[index, : len(row)] = row
+    return padded

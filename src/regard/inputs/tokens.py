@@ -1,0 +1,446 @@
+"""Text to numbers and back: characters, words, space-separated symbols, or sub-words.
+
+One class over the `tokenizers` library, saved as that library's own `tokenizer.json`. What the library's parts cannot
+say (feature symbols after a tab, punctuation that remembers where it touched its neighbours) is a rewriting of the
+text done here before the library sees it, in `_prepare`, and undone in `decode`:
+
+| level | text | prepared | tokens |
+|---|---|---|---|
+| characters | `go⇥V;PST` | `go⇥V⇥PST` | `g` `o` `⇥V` `⇥PST` |
+| words | `Yes, "go".` | `Yes ￭, "￭ go ￭" ￭.` | split at spaces |
+| symbols | `a b ɑ̃` | the same | split at spaces |
+| bpe, unigram | `Yes, go` | the same | `▁Yes` `,` `▁go` |
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import statistics
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
+
+from regard.errors import UserError
+
+LEVELS = ("characters", "words", "symbols", "bpe", "unigram")
+PAD, UNKNOWN, START, END = range(4)
+# The spaces inside the names keep them out of reach: no token made from text can contain a space.
+SPECIALS = ("< pad >", "< unknown >", "< start >", "< end >")
+SHOWN_UNKNOWN = "⁇"
+JOINER = "￭"  # on the side of a punctuation mark that touched its neighbour
+SPACE = "▁"  # begins each word in sub-words
+DEFAULT_SIZES = {"words": 30_000, "bpe": 8_000, "unigram": 8_000}
+SEED_FACTOR = 4  # unigram: how many times more pieces are tried than kept
+SEED_WORDS = 200_000  # unigram: the most frequent words it learns from
+
+
+class Tokenizer:
+    """Text to ids and back at one level; made by `train` or `load`."""
+
+    def __init__(self, inner: tokenizers.Tokenizer, level: str) -> None:
+        self._inner = inner
+        self.level = level
+
+    @classmethod
+    def train(cls, texts: Iterable[str], level: str, size: int | None = None) -> Tokenizer:
+        """Learn the tokens of `texts`, at most `size` of them (sub-words and words have a default)."""
+        if level not in LEVELS:
+            raise UserError(f"The level {level!r} is unknown, expected one of {', '.join(LEVELS)}.")
+        size = size if size is not None else DEFAULT_SIZES.get(level)
+        if size is not None and size <= len(SPECIALS):
+            raise UserError(f"A vocabulary of {size} tokens is too small, expected more than {len(SPECIALS)}.")
+        prepared = (_prepare(text, level) for text in texts)
+        if level == "bpe":
+            model = _train_bpe(prepared, size or 0, _pre_tokenizer(level)).model
+        elif level == "unigram":
+            model = _train_unigram(prepared, size or 0)
+        else:
+            model = _train_list(prepared, level, size)
+        return cls(_assemble(model, level), level)
+
+    @property
+    def size(self) -> int:
+        """How many ids there are, with the four special ones."""
+        return int(self._inner.get_vocab_size())
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without start and end."""
+        return list(self._inner.encode(_prepare(text, self.level), add_special_tokens=False).ids)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of several texts: the same as `encode` of each, in parallel."""
+        prepared = [_prepare(text, self.level) for text in texts]
+        return [encoding.ids for encoding in self._inner.encode_batch_fast(prepared, add_special_tokens=False)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of some ids: special ones are dropped, unknown ones shown as ⁇."""
+        units = self._units_of(ids)
+        if self.level == "symbols":
+            return " ".join(units)
+        if self.level == "words":
+            joined = " ".join(units)
+            return joined.replace(f" {JOINER}", "").replace(f"{JOINER} ", "").replace(JOINER, "")
+        joined = "".join(units)
+        if self.level == "characters":
+            head, tab, features = joined.partition("\t")
+            return head + tab + features.replace("\t", ";")
+        return joined.replace(SPACE, " ").strip()
+
+    def pieces(self, text: str) -> list[str]:
+        """The tokens of a text as one would show them, one for each id; an unknown one shows the text itself."""
+        return [_shown(unit, self.level) for unit in self._units(text)]
+
+    def pieces_of(self, ids: Iterable[int]) -> list[str]:
+        """The same from ids (a model's output), one for each id that is not special."""
+        return [_shown(unit, self.level) for unit in self._units_of(ids)]
+
+    def groups(self, text: str) -> list[int]:
+        """For each token the index of the word (see `words`) to which it belongs."""
+        return _groups(self._units(text), self.level)
+
+    def groups_of(self, ids: Iterable[int]) -> list[int]:
+        """The same from ids (a model's output), one for each id that is not special."""
+        return _groups(self._units_of(ids), self.level)
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text: what stands between blanks; at the level of characters also each feature symbol."""
+        if self.level == "characters":
+            return _prepare(text, self.level).split()
+        return unicodedata.normalize("NFC", text).split()
+
+    def unknown_rate(self, texts: Iterable[str]) -> float:
+        """The share of tokens that are unknown."""
+        total = unknown = 0
+        iterator = iter(texts)
+        while batch := list(islice(iterator, 10_000)):
+            for ids in self.encode_batch(batch):
+                total += len(ids)
+                unknown += ids.count(UNKNOWN)
+        return unknown / total if total else 0.0
+
+    def save(self, path: Path | str) -> None:
+        """Write `tokenizer.json`, whole or not at all."""
+        path = Path(path)
+        text = json.dumps(json.loads(self._inner.to_str()), ensure_ascii=False, indent=1)
+        partial = path.with_name(path.name + ".partial")
+        partial.write_text(text + "\n", encoding="utf-8")
+        os.replace(partial, path)
+
+    @classmethod
+    def load(cls, path: Path | str) -> Tokenizer:
+        """Read what `save` wrote; the level is recovered from the parts in the file."""
+        path = Path(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+            raise UserError(f"{path}: the tokenizer cannot be read: {reason}.") from error
+        try:
+            level = _level_of(json.loads(text))
+            inner = tokenizers.Tokenizer.from_str(text) if level else None
+        except Exception as error:  # the library raises plain Exception
+            raise UserError(
+                f"{path} is a damaged tokenizer file ({error}); restore it from the run it came from."
+            ) from error
+        if inner is None or level is None:
+            raise UserError(
+                f"{path} was not written by regard: expected a tokenizer.json with {SPECIALS[0]!r} as id 0."
+            )
+        return cls(inner, level)
+
+    def _units(self, text: str) -> list[str]:
+        """One string for each id: the token, or the text itself where the token is unknown."""
+        prepared = _prepare(text, self.level)
+        encoding = self._inner.encode(prepared, add_special_tokens=False)
+        rows = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
+        return [token if id != UNKNOWN else prepared[slice(*span)] for id, token, span in rows]
+
+    def _units_of(self, ids: Iterable[int]) -> list[str]:
+        return [
+            self._inner.id_to_token(id) or SHOWN_UNKNOWN if id != UNKNOWN else SHOWN_UNKNOWN
+            for id in map(int, ids)
+            if id not in (PAD, START, END)
+        ]
+
+
+# ---------------------------------------------------------------------------------------------- text to units
+
+
+def _prepare(text: str, level: str) -> str:
+    """The text as the library should see it (the table at the top)."""
+    text = unicodedata.normalize("NFC", text)
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()  # a lone surrogate, from a broken terminal, has no UTF-8 form
+    if level == "characters":
+        head, _, tail = text.partition("\t")
+        return head + "".join("\t" + feature for feature in re.split(r"[;\s]+", tail) if feature)
+    if level == "words":
+        return " ".join(unit for word in text.replace(JOINER, "").split() for unit in _split_word(word))
+    text = " ".join(text.split())
+    return text if level == "symbols" else text.replace(SPACE, "_")
+
+
+def _split_word(word: str) -> list[str]:
+    """A word and its marks, each noting what it touched: `"don't",` gives `"￭`, `don't`, `￭"`, `￭,`."""
+    if word.isalnum():
+        return [word]
+    parts: list[str] = []
+    inside = False  # of a word rather than after a mark
+    for index, character in enumerate(word):
+        before, after = word[index - 1 : index] if index else "", word[index + 1 : index + 2]
+        if _is_mark(character) and not _is_inner(before, character, after):
+            parts.append((JOINER if index else "") + character + (JOINER if after and not _is_mark(after) else ""))
+            inside = False
+        elif inside:
+            parts[-1] += character
+        else:
+            parts.append(character)
+            inside = True
+    return parts
+
+
+def _is_inner(before: str, character: str, after: str) -> bool:
+    """An apostrophe between letters and a point or comma between digits belong to the word."""
+    return (character in "'’" and before.isalpha() and after.isalpha()) or (
+        character in ".," and before.isdigit() and after.isdigit()
+    )
+
+
+@lru_cache(maxsize=4096)
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character)[0] in "PS"
+
+
+def _shown(unit: str, level: str) -> str:
+    if level == "characters":
+        return "␣" if unit.isspace() else unit.removeprefix("\t")
+    return unit.replace(JOINER, "") if level == "words" else unit
+
+
+def _groups(units: list[str], level: str) -> list[int]:
+    """The word index of each unit."""
+    if level == "characters":
+        return _character_groups(units)
+    groups: list[int] = []
+    word, touching = -1, False
+    for unit in units:
+        if level == "words":
+            word += not (touching or unit.startswith(JOINER))
+            touching = unit.endswith(JOINER)
+        else:
+            word += level == "symbols" or unit.startswith(SPACE)
+        groups.append(max(word, 0))
+    return groups
+
+
+def _character_groups(units: list[str]) -> list[int]:
+    """A blank belongs to the word that follows it, as it does in sub-words; blanks at the end to the last word."""
+    groups: list[int] = []
+    word, between = -1, True
+    for unit in units:
+        if unit.isspace():
+            between = True
+        elif between or unit.startswith("\t"):
+            word, between = word + 1, False
+        groups.append(word + between)
+    return [min(group, max(word, 0)) for group in groups]
+
+
+# ---------------------------------------------------------------------------------------------- training
+
+
+def _pre_tokenizer(level: str) -> Any:
+    if level == "characters":
+        return pre_tokenizers.Split(Regex(r"\t[^\t]*|[\s\S]"), "isolated")
+    if level in ("words", "symbols"):
+        return pre_tokenizers.WhitespaceSplit()
+    # No sub-word reaches across the border of a word and its punctuation: "house" and "house." share their pieces.
+    marks = pre_tokenizers.Split(Regex(rf"{SPACE}?[\p{{P}}\p{{S}}&&[^{SPACE}]]+"), "isolated")
+    return pre_tokenizers.Sequence([pre_tokenizers.Metaspace(SPACE, prepend_scheme="always"), marks])
+
+
+def _assemble(model: Any, level: str) -> tokenizers.Tokenizer:
+    """A tokenizer without "added tokens": the library would look for those in the user's text."""
+    inner = tokenizers.Tokenizer(model)
+    inner.pre_tokenizer = _pre_tokenizer(level)
+    if level == "words":
+        inner.decoder = decoders.WordPiece(prefix=JOINER, cleanup=False)
+    elif level == "characters":
+        inner.decoder = decoders.Fuse()
+    elif level != "symbols":
+        inner.decoder = decoders.Metaspace(SPACE, prepend_scheme="always")
+    return inner
+
+
+def _level_of(file: Any) -> str | None:
+    """The level of a parsed tokenizer.json, from the kinds of its parts; None if it is not one of ours."""
+    kinds = [(file.get(part) or {}).get("type") for part in ("model", "pre_tokenizer", "decoder")]
+    vocabulary = file["model"]["vocab"]
+    first = (
+        [piece for piece, _ in vocabulary[:4]] if kinds[0] == "Unigram" else sorted(vocabulary, key=vocabulary.get)[:4]
+    )
+    if tuple(first) != SPECIALS or file.get("added_tokens"):
+        return None
+    levels: dict[tuple[Any, ...], str] = {
+        ("WordLevel", "Split", "Fuse"): "characters",
+        ("WordLevel", "WhitespaceSplit", "WordPiece"): "words",
+        ("WordLevel", "WhitespaceSplit", None): "symbols",
+        ("BPE", "Sequence", "Metaspace"): "bpe",
+        ("Unigram", "Sequence", "Metaspace"): "unigram",
+    }
+    return levels.get(tuple(kinds))
+
+
+def _ranked(counts: Counter[str]) -> list[tuple[str, int]]:
+    """Most frequent first; equal counts in the order of the text, so that nothing depends on chance."""
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _train_list(prepared: Iterable[str], level: str, size: int | None) -> Any:
+    split = _pre_tokenizer(level)
+    counts: Counter[str] = Counter()
+    for text in prepared:
+        if level == "characters":
+            counts.update(token for token, _ in split.pre_tokenize_str(text))
+        else:
+            counts.update(text.split())
+    tokens = [*SPECIALS, *(token for token, _ in _ranked(counts))]
+    return models.WordLevel({token: id for id, token in enumerate(tokens[:size])}, unk_token=SPECIALS[UNKNOWN])
+
+
+def _train_bpe(texts: Iterable[str], size: int, split: Any) -> tokenizers.Tokenizer:
+    """Byte-pair encoding over characters: the most frequent pair becomes one token, again and again."""
+    inner = tokenizers.Tokenizer(models.BPE(unk_token=SPECIALS[UNKNOWN]))
+    if split is not None:
+        inner.pre_tokenizer = split
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        min_frequency=2,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=[SPACE],
+        show_progress=False,
+    )
+    inner.train_from_iterator(texts, trainer)
+    return inner
+
+
+def _train_unigram(prepared: Iterable[str], size: int) -> Any:
+    """A unigram language model over pieces (Kudo 2018): P(x) = Π p(piece), the best segmentation is taken.
+
+    The library's own trainer gives another file each time, so the loop is written here: seeds from byte-pair
+    encoding, hard EM (segment, count, p = count / total), and in each round the quarter of the pieces is dropped
+    whose loss is least: loss(piece) = count · (log p(piece) − log p(its best segmentation without it)).
+    """
+    split = _pre_tokenizer("unigram")
+    counts: Counter[str] = Counter()
+    for text in prepared:
+        counts.update(word for word, _ in split.pre_tokenize_str(text))
+    words = dict(_ranked(counts)[:SEED_WORDS])
+    characters = sorted({SPACE, *(character for word in counts for character in word)})
+    weights = _seed_weights(words, characters, size)
+    wanted = max(size - len(SPECIALS), len(characters))
+    while True:
+        scores = _log_shares(weights)
+        model = _unigram_model(scores)
+        used: Counter[str] = Counter()
+        for word, count in words.items():
+            for token in model.tokenize(word):
+                used[token.value] += count
+        # A character is never dropped, or some text could not be written; half a sighting keeps it improbable.
+        weights = {piece: max(used[piece], 0.5) for piece in scores if used[piece] or len(piece) == 1}
+        if len(weights) <= wanted:
+            return _unigram_model(_log_shares(weights))
+        weights = _keep_best(weights, max(wanted, int(0.75 * len(weights))))
+
+
+def _seed_weights(words: dict[str, int], characters: list[str], size: int) -> dict[str, float]:
+    """How often each byte-pair piece occurs anywhere in the words."""
+    # The words are split already; frequent ones count more, but need not be repeated a million times to seed.
+    texts = (word for word, count in words.items() for _ in range(min(count, 20)))
+    seeds = set(_train_bpe(texts, SEED_FACTOR * size, None).get_vocab()) - set(SPECIALS) | set(characters)
+    longest = max(map(len, seeds))
+    weights: dict[str, float] = dict.fromkeys(seeds, 0.5)
+    for word, count in words.items():
+        for start in range(len(word)):
+            for end in range(start + 1, min(len(word), start + longest) + 1):
+                if word[start:end] in seeds:
+                    weights[word[start:end]] += count
+    return weights
+
+
+def _log_shares(weights: dict[str, float]) -> dict[str, float]:
+    total = math.log(math.fsum(weights.values()))
+    ranked = sorted(weights.items(), key=lambda item: (-item[1], item[0]))
+    # The library reads long decimal fractions inexactly; short ones survive saving and loading.
+    return {piece: round(math.log(weight) - total, 6) for piece, weight in ranked}
+
+
+def _unigram_model(scores: dict[str, float]) -> Any:
+    return models.Unigram([*((name, 0.0) for name in SPECIALS), *scores.items()], unk_id=UNKNOWN)
+
+
+def _keep_best(weights: dict[str, float], number: int) -> dict[str, float]:
+    scores = _log_shares(weights)
+    losses = {
+        piece: math.inf if len(piece) == 1 else weight * (scores[piece] - _without(piece, scores))
+        for piece, weight in weights.items()
+    }
+    kept = sorted(losses, key=lambda piece: (-losses[piece], piece))[:number]
+    return {piece: weights[piece] for piece in kept}
+
+
+def _without(piece: str, scores: dict[str, float]) -> float:
+    """The log probability of the best segmentation of a piece into smaller ones."""
+    best = [0.0] + [-math.inf] * len(piece)
+    for end in range(1, len(piece) + 1):
+        for start in range(end):
+            part = piece[start:end]
+            if part in scores and part != piece:
+                best[end] = max(best[end], best[start] + scores[part])
+    return best[-1]
+
+
+# ---------------------------------------------------------------------------------------------- choosing
+
+
+def looks_like_symbols(text: str) -> bool:
+    """Whether a text is a row of short symbols set apart by spaces, such as `a b ɑ̃ d ɔ̃`."""
+    symbols = text.split()
+    return len(symbols) > 1 and sum(map(_is_short, symbols)) >= 0.9 * len(symbols)
+
+
+@lru_cache(maxsize=4096)
+def _is_short(symbol: str) -> bool:
+    """At most three characters, not counting marks and modifiers (t͡ʃʰ)."""
+    return len(symbol) <= 3 or sum(unicodedata.category(character) not in ("Mn", "Lm") for character in symbol) <= 3
+
+
+def choose_level(texts: Iterable[str]) -> tuple[str, str]:
+    """The level that suits a sample of texts, and the reason in a sentence."""
+    heads = [head for text in texts if (head := text.partition("\t")[0].strip())]
+    if not heads:
+        return "characters", "There is no text to judge by, so single characters are safest."
+    symbols = Counter(symbol for head in heads for symbol in head.split())
+    total = symbols.total()
+    rows = sum(map(looks_like_symbols, heads)) / len(heads)
+    short = sum(count for symbol, count in symbols.items() if _is_short(symbol)) / total
+    if rows >= 0.5 and short >= 0.9 and len(symbols) <= max(100, total / 10):
+        return (
+            "symbols",
+            f"{short:.0%} of what stands between spaces is 1 to 3 characters long, {len(symbols):,} distinct.",
+        )
+    words = statistics.median(len(head.split()) for head in heads)
+    length = statistics.median(map(len, heads))
+    if words <= 4:
+        return "characters", f"Half of the texts have at most {words:g} words and {length:g} characters."
+    return "bpe", f"The texts are sentences: half of them have {words:g} words or more."

@@ -1,0 +1,128 @@
+"""Batches hold every row once, keep the budget, waste little, and depend on the seed and the epoch alone."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.data.batches import LEAST_FILL, Batches, pad, share
+from regard.errors import UserError
+
+tables = st.integers(1, 3).flatmap(
+    lambda fields: st.lists(st.lists(st.integers(0, 40), min_size=fields, max_size=fields), min_size=1, max_size=120)
+)
+
+
+def cost(lengths: np.ndarray, batch: np.ndarray) -> int:
+    """Written out: what `pad` of each field would hold."""
+    return sum(pad([np.zeros(lengths[row, field]) for row in batch]).size for field in range(lengths.shape[1]))
+
+
+def sentence_lengths(rows: int) -> np.ndarray:
+    """Lengths like those of sentences and their translations."""
+    generator = np.random.default_rng(0)
+    source = np.clip(generator.lognormal(2.5, 0.4, rows), 2, 60)
+    target = np.clip(source * generator.lognormal(0.05, 0.2, rows), 2, 80)
+    return np.stack([source, target], axis=1).astype(np.int32)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    table=tables, budget=st.integers(1, 300), seed=st.integers(0, 2**40), epoch=st.integers(0, 9), shuffle=st.booleans()
+)
+def test_every_row_once_and_the_budget_held(
+    table: list[list[int]], budget: int, seed: int, epoch: int, shuffle: bool
+) -> None:
+    lengths = np.array(table)
+    batches = Batches(lengths, budget, seed, shuffle=shuffle)
+    order = batches.order(epoch)
+    assert sorted(np.concatenate(order).tolist()) == list(range(len(lengths)))
+    costs = [cost(lengths, batch) for batch in order]
+    assert all(len(batch) == 1 or padded <= budget for batch, padded in zip(order, costs, strict=True))
+    assert batches.count(epoch) == len(order)
+    assert batches.waste(epoch) == pytest.approx(1 - lengths.sum() / sum(costs) if sum(costs) else 0)
+    assert cost(lengths, batches.largest()) == max(cost(lengths, batch) for batch in batches.order(0))
+
+
+@settings(max_examples=30, deadline=None)
+@given(table=tables, budget=st.integers(1, 300), seed=st.integers(0, 99), world=st.integers(1, 5))
+def test_the_order_is_pure_and_processes_share_it(table: list[list[int]], budget: int, seed: int, world: int) -> None:
+    lengths = np.array(table)
+    used = Batches(lengths, budget, seed)
+    for epoch in (0, 3, 1):
+        used.order(epoch)  # what was asked before has no influence
+    fresh = Batches(lengths, budget, seed)
+    for position, batch in enumerate(fresh.order(3)):
+        assert batch.tolist() == used.batch_at(3, position).tolist()
+        parts = [share(batch, rank, world) for rank in range(world)]
+        assert sorted(np.concatenate(parts).tolist()) == sorted(batch.tolist())
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_a_known_order() -> None:
+    """Pinned, so that a run can be resumed by a later version."""
+    lengths = np.array([[3, 1], [1, 1], [2, 2], [9, 9], [1, 2], [2, 1]])
+    order = Batches(lengths, 12, 7).order(2)
+    assert [batch.tolist() for batch in order] == [[4, 2, 1], [3], [5, 0]]
+
+
+def test_epochs_and_seeds_differ() -> None:
+    lengths = sentence_lengths(2_000)
+
+    def flat(seed: int, epoch: int) -> list[int]:
+        return np.concatenate(Batches(lengths, 500, seed).order(epoch)).tolist()
+
+    assert flat(0, 0) != flat(0, 1)
+    assert flat(0, 0) != flat(1, 0)
+    together = [{frozenset(batch.tolist()) for batch in Batches(lengths, 500, 0).order(epoch)} for epoch in (0, 1)]
+    assert len(together[0] & together[1]) < 0.2 * len(together[0])  # not the same batches in another order
+
+
+def test_without_shuffling_the_order_is_fixed() -> None:
+    lengths = sentence_lengths(500)
+    first, second = (Batches(lengths, 500, seed, shuffle=False).order(seed) for seed in (0, 1))
+    assert [batch.tolist() for batch in first] == [batch.tolist() for batch in second]
+
+
+def test_little_is_wasted_and_batches_are_alike() -> None:
+    lengths = sentence_lengths(20_000)
+    batches = Batches(lengths, 4_096, 0)
+    assert batches.waste(0) < 0.05
+    in_order = [np.arange(start, start + 100) for start in range(0, 20_000, 100)]
+    assert batches.waste(0) < 0.1 * (1 - lengths.sum() / sum(cost(lengths, batch) for batch in in_order))
+    costs = np.array([cost(lengths, batch) for batch in batches.order(0)])
+    assert (costs < LEAST_FILL * 4_096).sum() <= 2
+    assert costs.min() > 0.4 * 4_096
+
+
+def test_a_million_rows_are_quick() -> None:
+    batches = Batches(sentence_lengths(1_000_000), 4_096, 0)
+    start = time.process_time()
+    batches.order(0)
+    assert time.process_time() - start < 3
+    start = time.process_time()
+    for position in range(1_000):
+        batches.batch_at(0, position)
+    assert time.process_time() - start < 0.1
+
+
+def test_edges() -> None:
+    nothing = Batches(np.empty((0, 2)), 10, 0)
+    assert (nothing.order(0), nothing.waste(0), nothing.largest().tolist()) == ([], 0.0, [])
+    assert [batch.tolist() for batch in Batches(np.array([[50, 50]]), 10, 0).order(0)] == [[0]]
+    with pytest.raises(UserError, match="budget"):
+        Batches(np.array([[1, 1]]), 0, 0)
+    with pytest.raises(UserError, match="seed"):
+        Batches(np.array([[1, 1]]), 10, -1)
+    with pytest.raises(ValueError, match="shape"):
+        Batches(np.array([1, 1]), 10, 0)
+    with pytest.raises(ValueError, match="rank"):
+        share(np.arange(3), 3, 3)
+
+
+def test_pad() -> None:
+    padded = pad([np.array([1, 2, 3], dtype=np.uint16), np.array([], dtype=np.uint16), np.array([4])], pad_id=9)
+    assert (padded.tolist(), padded.dtype) == ([[1, 2, 3], [9, 9, 9], [4, 9, 9]], np.int64)
+    assert pad([]).shape == (0, 0)
