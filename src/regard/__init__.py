@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Any
 from regard.errors import UserError
 
 if TYPE_CHECKING:
+    from regard.running import Model, load, train
     from regard.watching import watch
 
 __version__ = "0.1.0"
-__all__ = ["UserError", "__version__", "watch"]
+__all__ = ["Model", "UserError", "__version__", "load", "train", "watch"]
 
-_HOMES = {"watch": "regard.watching"}
+_HOMES = {
+    "Model": "regard.running",
+    "load": "regard.running",
+    "train": "regard.running",
+    "watch": "regard.watching",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
@@ -24,6 +25,24 @@ from torch import Tensor, nn
 from regard.attention.equation import AnyMask, lay, match_heads
 from regard.attention.multihead import Attention
 from regard.attention.normalisers import Dropout
+
+_watching: ContextVar[int] = ContextVar("watching", default=0)
+_paused: ContextVar[bool] = ContextVar("paused", default=False)
+
+
+def watched() -> bool:
+    """Whether somebody is watching now."""
+    return _watching.get() > 0 and not _paused.get()
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """Nothing is recorded inside: a search pauses the watching of its tries and shows the final answers in one pass."""
+    token = _paused.set(True)
+    try:
+        yield
+    finally:
+        _paused.reset(token)
 
 
 @dataclass(frozen=True)
@@ -90,17 +109,18 @@ class Recording(Mapping[str, Seen]):
 
 @contextmanager
 def watch(
-    model: nn.Module,
+    model: Any,
     layers: Sequence[str] | str | None = None,
     heads: Sequence[int] | None = None,
     rows: Sequence[int] | slice | None = None,
 ) -> Iterator[Recording]:
     """Records where `layers` (names or patterns such as "encoder.*"; all by default) look, for some `heads` and `rows`.
 
-    A layer is called by the path of the module that holds its `Attention`: "decoder.2.cross". Rows are query indices
-    within each call. Memory: the keys of each watched layer and the asked rows of its queries, until `seen` is dropped.
+    `model` is a module, or a trained model of `regard.load`. A layer is called by the path of the module that holds its
+    `Attention`: "decoder.2.cross". Rows are query indices within each call. Memory: the keys of each watched layer and
+    the asked rows of its queries, until `seen` is dropped.
     """
-    found = attentions(model)
+    found = attentions(getattr(model, "network", model))
     wanted = [layers] if isinstance(layers, str) else layers
     chosen = [n for n in found if wanted is None or any(fnmatchcase(n, pattern) for pattern in wanted)]
     for pattern in wanted or ():
@@ -108,9 +128,11 @@ def watch(
             raise ValueError(f"no attention layer is called {pattern!r}; there are: {', '.join(found) or 'none'}")
     seen = {name: Seen(heads) for name in chosen}
     hooks = [found[n].register_forward_pre_hook(partial(_record, seen[n], rows), with_kwargs=True) for n in chosen]
+    token = _watching.set(_watching.get() + 1)
     try:
         yield Recording(seen)
     finally:
+        _watching.reset(token)
         for hook in hooks:
             hook.remove()
 
@@ -128,6 +150,8 @@ def _record(
     inputs: tuple[Any, ...],
     named: dict[str, Any],
 ) -> None:
+    if _paused.get():
+        return
     names = ("q", "k", "v", "mask", "q_pos", "k_pos")
     given = {**dict(zip(names, inputs, strict=False)), **named}
     q, q_pos, mask = given["q"].detach(), given["q_pos"], given["mask"]

@@ -58,6 +58,8 @@ def test_fast_equals_attend(data: st.DataObject) -> None:
         k_pos = torch.arange(n).expand(batch, -1)
         parts["k_pos"] = torch.where(torch.rand(batch, n) < draw(st.sampled_from([0.3, 1.0])), -1, k_pos)
         parts["q_pos"] = torch.arange(m).expand(batch, -1)
+    elif draw(st.booleans()):  # shared positions, with padding among them
+        parts["k_pos"] = torch.where(torch.rand(n) < 0.3, -1, torch.arange(n))
     agree(q, k, v, **parts)
 
 

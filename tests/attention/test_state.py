@@ -41,6 +41,15 @@ def test_what_looks_ahead_refuses_a_cache(mask: masks.Mask | None) -> None:
         MultiHead(16, 2)(torch.randn(1, 1, 16), mask=mask, state=Cache())
 
 
+def test_a_rolling_window_shorter_than_the_masks_reach_is_refused() -> None:
+    layer, x = MultiHead(16, 2), torch.randn(1, 1, 16)
+    for mask in (causal, masks.window(5, 0)):
+        with pytest.raises(ValueError, match=r"but Rolling\(4\) forgets sooner: keep more, or use Cache\(\)"):
+            layer(x, mask=mask, state=Rolling(4))
+    with pytest.raises(ValueError, match="keeps at least 1 position, found 0"):
+        Rolling(0)
+
+
 @settings(max_examples=20, deadline=None)
 @given(
     left=st.integers(0, 6),
@@ -53,9 +62,9 @@ def test_a_rolling_window_forgets_only_what_is_out_of_reach(left: int, sizes: li
     x = torch.randn(2, sum(sizes), 16, dtype=torch.float64)
     full, _ = layer(x, mask=masks.window(left, 0))
     with torch.no_grad():
-        assert decode(layer, x, masks.window(left, 0), Rolling(left + 1), sizes).allclose(full, atol=1e-10)
-    _, state = layer(x, mask=masks.window(left, 0), state=Rolling(left + 1))
-    assert state.kept.k.shape[-2] <= left + 1  # type: ignore[union-attr]
+        assert decode(layer, x, masks.window(left, 0), Rolling(max(left, 1)), sizes).allclose(full, atol=1e-10)
+    _, state = layer(x, mask=masks.window(left, 0), state=Rolling(max(left, 1)))
+    assert state.kept.k.shape[-2] <= max(left, 1)  # type: ignore[union-attr]
 
 
 def test_gradients_flow_through_a_cache() -> None:
@@ -86,10 +95,10 @@ def test_reorder_moves_rows_of_every_state() -> None:
     torch.manual_seed(0)
     layer = MultiHead(16, 2, bias=None)
     x, order = torch.randn(3, 5, 16), torch.tensor([2, 2, 0])
-    for start in (Cache(), Rolling(5)):
-        _, state = layer(x[:, :4], positions=torch.arange(4), mask=causal, state=start)
-        y, _ = layer(x[order, 4:], positions=torch.tensor([4]), mask=causal, state=state.reorder(order))
-        assert y.allclose(layer(x, mask=causal)[0][order, 4:], atol=1e-6)
+    for start, mask in ((Cache(), causal), (Rolling(2), masks.window(2, 0))):
+        _, state = layer(x[:, :4], positions=torch.arange(4), mask=mask, state=start)
+        y, _ = layer(x[order, 4:], positions=torch.tensor([4]), mask=mask, state=state.reorder(order))
+        assert y.allclose(layer(x, mask=mask)[0][order, 4:], atol=1e-6)
     cross, context = MultiHead(16, 2), torch.randn(3, 7, 16)
     where = torch.arange(7).expand(3, -1).clone()
     where[0, 4:] = -1

@@ -89,8 +89,6 @@ def matrix(mask: AnyMask, shape: torch.Size, q_pos: Tensor, k_pos: Tensor) -> Te
     """Any mask as the boolean tensor that normalisers take, or None where everything is allowed."""
     if isinstance(mask, Tensor):
         return checked(mask, shape)
-    if mask is None and k_pos.dim() == 1:
-        return None  # positions by batch may hold padding, shared ones have no reason to
     dense = lay(mask, q_pos, k_pos).dense
     return None if dense is None else checked(dense, shape)
 

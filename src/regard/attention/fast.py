@@ -103,7 +103,7 @@ def local_parts(score: Score, bias: BiasFunction | None, mix: Mix) -> bool:
 def _fused(q: Tensor, k: Tensor, v: Tensor, score: Score, mask: AnyMask, added: Tensor | None = None) -> Tensor:
     scale = None if score is scaled_dot else 1.0
     if isinstance(score, Bilinear):
-        q = score.as_key(q)
+        q = score.queries(q)
     triangle = isinstance(mask, Laid) and added is None and mask.triangle
     if isinstance(mask, Laid) and not triangle:
         if q.is_cuda and added is None and mask.dense is not None:

@@ -2,7 +2,7 @@
 
 A mask is a rule about *positions*, not indices: a cache, packed documents and windows then need no special case. The
 rule works element by element and broadcasts; combine rules with `&`, `|`, `~`. Position −1 means padding: a key there
-is never attended and a query there attends to nothing, whatever the rule says.
+is never attended, whatever the rule says, and a query there attends to nothing (but under `padding` alone, for cost).
 
     causal & document(ids)          |          window(128, 0) | prefix(4)          |          ~block(16)
 

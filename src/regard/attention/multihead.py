@@ -20,7 +20,7 @@ from regard.attention.mixing import Mix, weighted_sum
 from regard.attention.normalisers import Normaliser, softmax
 from regard.attention.positions import BiasFunction, Rotate
 from regard.attention.scores import Score, scaled_dot
-from regard.attention.state import Fixed, State
+from regard.attention.state import Fixed, Rolling, State
 
 Project = Callable[[int, int], nn.Module]
 
@@ -131,7 +131,7 @@ class MultiHead(nn.Module):
         new = self._project(x, positions)
         if state is None:
             return new.k, new.v, positions, None
-        _may_be_cached(mask)
+        _may_be_cached(mask, state)
         return state.extend(new.k, new.v, positions)
 
     def _project(self, values: Tensor, positions: Tensor) -> Fixed:
@@ -177,8 +177,8 @@ def _divides(width: int, heads: int, groups: int) -> None:
         raise ValueError(f"the groups must divide the heads: found {heads} heads and {groups} groups")
 
 
-def _may_be_cached(mask: AnyMask) -> None:
-    """Token by token a query meets only what came before it; a mask that allows more would give another answer."""
+def _may_be_cached(mask: AnyMask, state: State) -> None:
+    """Token by token a query meets only what is stored; a mask that allows more would give another answer."""
     rule = mask.mask if isinstance(mask, Laid) else mask
     if isinstance(rule, Tensor):
         return  # laid out by the caller for exactly these keys
@@ -187,4 +187,9 @@ def _may_be_cached(mask: AnyMask) -> None:
         raise ValueError(
             f"{name} lets a position look ahead, so step by step gives another answer than all at once: "
             "combine it with causal (`causal & mask`), or call the layer without a state"
+        )
+    if isinstance(state, Rolling) and rule.back > state.size:
+        raise ValueError(
+            f"the mask '{rule.name}' looks back {rule.back:g} positions, but Rolling({state.size}) "
+            "forgets sooner: keep more, or use Cache()"
         )

@@ -46,12 +46,12 @@ class Bilinear(nn.Module):
         self.weight = nn.Parameter(torch.empty(q_width, k_width))
         nn.init.xavier_uniform_(self.weight)
 
-    def as_key(self, q: Tensor | None) -> Tensor:
+    def queries(self, q: Tensor | None) -> Tensor:
         """Wᵀq: the query moved into the space of the keys, where the score is a plain dot product."""
         return query(q) @ self.weight
 
     def forward(self, q: Tensor | None, k: Tensor) -> Tensor:
-        return self.as_key(q) @ k.mT
+        return dot(self.queries(q), k)
 
 
 class Additive(nn.Module):
@@ -63,10 +63,14 @@ class Additive(nn.Module):
         self.k_proj = nn.Linear(k_width, hidden, bias=False)
         self.output = nn.Linear(hidden, 1, bias=False)
 
-    def forward(self, q: Tensor | None, k: Tensor) -> Tensor:
-        pairs = self.q_proj(query(q)).unsqueeze(-2) + self.k_proj(k).unsqueeze(-3)  # (..., m, n, hidden)
+    def compare(self, q: Tensor | None, k: Tensor) -> Tensor:
+        """The score of projected queries and keys: a decoder projects its keys once, not at every step."""
+        pairs = query(q).unsqueeze(-2) + k.unsqueeze(-3)  # (..., m, n, hidden)
         scores: Tensor = self.output(pairs.tanh()).squeeze(-1)
         return scores
+
+    def forward(self, q: Tensor | None, k: Tensor) -> Tensor:
+        return self.compare(self.q_proj(query(q)), self.k_proj(k))
 
 
 class MLP(nn.Module):
@@ -79,10 +83,13 @@ class MLP(nn.Module):
         self.q_proj = nn.Linear(q_width, hidden, bias=False)
         self.output = nn.Linear(hidden, 1)
 
-    def forward(self, q: Tensor | None, k: Tensor) -> Tensor:
-        pairs = self.q_proj(query(q)).unsqueeze(-2) + self.k_proj(k).unsqueeze(-3)
+    def compare(self, q: Tensor | None, k: Tensor) -> Tensor:
+        pairs = query(q).unsqueeze(-2) + k.unsqueeze(-3)
         scores: Tensor = self.output(pairs.relu()).squeeze(-1)
         return scores
+
+    def forward(self, q: Tensor | None, k: Tensor) -> Tensor:
+        return self.compare(self.q_proj(query(q)), self.k_proj(k))
 
 
 class Content(nn.Module):

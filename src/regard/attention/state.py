@@ -47,6 +47,10 @@ class Rolling:
     size: int
     kept: Fixed | None = None
 
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"a rolling window keeps at least 1 position, found {self.size}")
+
     def extend(self, k: Tensor, v: Tensor, positions: Tensor) -> Grown:
         if self.kept is not None:
             k, v = torch.cat((self.kept.k, k), -2), torch.cat((self.kept.v, v), -2)

@@ -1,0 +1,1 @@
+"""Backbones: from a batch's vectors to features."""

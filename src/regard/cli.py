@@ -1,0 +1,244 @@
+"""The command line. Results go to standard output, everything else to standard error; 0 ok, 1 failure, 2 usage.
+
+Commands import what they need when they run, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from regard.errors import UserError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Train, inspect and use attention models on your own data.",
+    epilog="Begin with `regard demo`, then `regard train pairs.tsv`.",
+)
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="folder that `regard train` wrote")]
+Output = Annotated[Path | None, typer.Option("-o", "--output")]
+Json = Annotated[bool, typer.Option("--json", help="one JSON object")]
+
+
+@app.command()
+def train(
+    data: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG", help="a file of pairs, two line-aligned files, or a config.yaml")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/NAME by default")] = None,
+    valid: Annotated[list[str] | None, typer.Option("--valid", metavar="FILE", help="validation pairs; twice for line-aligned files")] = None,
+    test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test pairs, used once at the end")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="what comes out; recognised from the data")] = None,
+    set: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting, such as training.rate=0.002")] = None,
+    minutes: Annotated[float | None, typer.Option("--minutes", help="time for training")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", help="steps of training")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="governs weights, order and dropout")] = None,
+) -> None:  # fmt: skip
+    """Train a model on your data; the same command again goes on where it stopped.
+
+    Example: regard train words.tsv --minutes 5
+    """
+    from regard import running
+    from regard.training import Interrupted
+
+    if task not in (None, "convert"):
+        raise UserError(f"--task {task}: there is no such task, expected convert.")
+    try:
+        model = running.train(
+            data, output, valid=valid or (), test=test or (), set=set or (), minutes=minutes, steps=steps, seed=seed
+        )
+    except Interrupted:
+        say("stopped; everything is saved. Go on with the same command:")
+        say(f"  regard {' '.join(sys.argv[1:])}")
+        raise typer.Exit(130) from None
+    say(f"try: regard predict {model.folder} {quoted(example(model))}")
+    say(f"     regard show {model.folder} {quoted(example(model))} -o alignment.png")
+    print(model.folder)
+
+
+@app.command()
+def predict(
+    run: Run,
+    text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]…", help="texts; lines of standard input if there are none")] = None,
+    beam: Annotated[int | None, typer.Option(help="hypotheses kept by the search; 1 is greedy")] = None,
+    n_best: Annotated[int, typer.Option(help="answers to each text, tab-separated lines")] = 1,
+    length_penalty: Annotated[float | None, typer.Option(help="score ÷ length to this power")] = None,
+    minimum: Annotated[int, typer.Option(help="fewest tokens of an answer")] = 0,
+    longest: Annotated[int | None, typer.Option(help="most tokens of an answer")] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="draw answers at random")] = False,
+    temperature: Annotated[float, typer.Option(help="of sampling: below 1 is more certain")] = 1.0,
+    top_k: Annotated[int | None, typer.Option(help="sample among the k most probable")] = None,
+    top_p: Annotated[float | None, typer.Option(help="sample among the most probable that make up p")] = None,
+    seed: Annotated[int, typer.Option(help="of sampling")] = 1,
+    alignment: Annotated[str | None, typer.Option(metavar="hard|soft", help="where each output word looked: 0-0 1-2, or JSON weights")] = None,
+    with_score: Annotated[bool, typer.Option("--with-score", help="log-probability before each answer")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
+) -> None:  # fmt: skip
+    """Convert texts: one line out for each line in, as soon as it is ready.
+
+    Example: echo bonjour | regard predict runs/fre --with-score
+    """
+    from regard import predicting, running
+
+    if n_best < 1:
+        raise UserError(f"--n-best is {n_best}, expected 1 or more.")
+    changes: dict[str, Any] = {
+        "minimum": minimum,
+        "n_best": n_best,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+    }
+    changes |= {
+        k: v for k, v in (("beam", beam), ("length_penalty", length_penalty), ("longest", longest)) if v is not None
+    }
+    if n_best > changes.get("beam", 5):
+        changes["beam"] = n_best
+    if sample:
+        changes["seed"] = seed
+    shown = predicting.Shown(alignment=alignment, with_score=with_score, as_json=as_json)
+    lines = predicting.standard_input() if not text else iter([text])
+    predicting.predict(running.load(run), lines, changes, shown, sys.stdout)
+
+
+@app.command()
+def evaluate(
+    run: Run,
+    data: Annotated[list[str], typer.Argument(metavar="DATA…", help="pairs with known answers")],
+    beam: Annotated[int | None, typer.Option(help="hypotheses kept by the search")] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without case")] = False,
+    by_length: Annotated[bool, typer.Option("--by-length", help="the first metric by length of the source too")] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the answers to this file")] = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Score a model on pairs with known answers, with confidence intervals.
+
+    Example: regard evaluate runs/fre fre_test.tsv
+    """
+    from regard import predicting, running
+
+    changes = {} if beam is None else {"beam": beam}
+    report = predicting.evaluate(
+        running.load(run), data, changes, lowercase=lowercase, by_length=by_length, output=output
+    )
+    print(report.as_json() if as_json else report.render())
+
+
+@app.command()
+def show(
+    run: Run,
+    text: Annotated[list[str], typer.Argument(metavar="TEXT…", help="texts to convert and look into")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help=".png or .svg picture, .html page, .npz numbers")] = Path("attention.png"),
+    answer: Annotated[str | None, typer.Option("--answer", help="look at this answer rather than the model's own")] = None,
+    grid: Annotated[bool, typer.Option("--grid", help="every layer and head in one picture")] = False,
+) -> None:  # fmt: skip
+    """Draw where the model looked.
+
+    Example: regard show runs/fre bonjour -o bonjour.html
+    """
+    from regard import running, showing
+
+    print(showing.show(running.load(run), text, output, answer=answer, grid=grid))
+
+
+@app.command()
+def check(
+    target: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG | RUN", help="what to check")],
+    test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test pairs that must not be in the data")] = None,
+) -> None:  # fmt: skip
+    """Find faults before time is spent: every one as file:line, and what to expect of a training.
+
+    Example: regard check words.tsv --test test.tsv
+    """
+    from regard import checking
+
+    report, sound = checking.check(target, test or [])
+    print(report)
+    if not sound:
+        raise typer.Exit(1)
+
+
+@app.command()
+def average(
+    run: Run,
+    last: Annotated[int | None, typer.Option(help="how many of the kept checkpoints; all by default")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="a new run folder for the result")] = None,
+) -> None:  # fmt: skip
+    """Average the weights of the last checkpoints into a new run folder.
+
+    Example: regard average runs/fre --last 5 -o runs/fre-mean
+    """
+    from regard import running
+
+    print(running.average(run, last, output or run.with_name(run.name + "-average")))
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="RUN", help="run folder")] = Path("runs/demo"),
+    minutes: Annotated[float, typer.Option(help="time for training")] = 2.0,
+) -> None:
+    """Learn to read dates written in many languages, and draw where the model looked. No data needed."""
+    from regard import demonstrating
+
+    demonstrating.demonstrate(output, minutes)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def quoted(text: str) -> str:
+    import shlex
+
+    return shlex.quote(text)
+
+
+def example(model: Any) -> str:
+    """A source text to try, from the validation data."""
+    from regard.data.reading import read_pairs
+
+    paths = model.config.data.valid or model.config.data.train
+    return next(read_pairs([Path(path) for path in paths], lambda _: None)).source
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run a command; a fault of the user's is one sentence, never a traceback (REGARD_DEBUG=1 shows it)."""
+    sys.exit(_guarded(lambda: app(arguments, standalone_mode=False)))
+
+
+def _guarded(run: Callable[[], Any]) -> int:
+    from click.exceptions import Abort, ClickException
+    from click.exceptions import Exit as ClickExit
+
+    if os.environ.get("REGARD_DEBUG"):
+        return int(run() or 0)
+    try:
+        return int(run() or 0)
+    except UserError as error:
+        say(f"regard: {error}")
+        return 1
+    except ClickExit as leave:
+        return int(leave.exit_code)
+    except ClickException as error:
+        error.show(file=sys.stderr)
+        return error.exit_code
+    except (Abort, KeyboardInterrupt):
+        say("regard: stopped")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be told, not even at exit
+        return 0
+    except MemoryError:
+        say("regard: out of memory: use a smaller model or batch (--set training.budget=…), or a larger machine")
+        return 1
+    except OSError as error:
+        say(f"regard: {error.filename or 'the system'}: {error.strerror or error}")
+        return 1

@@ -1,0 +1,96 @@
+"""The default job: learn to read dates written in many languages. No data needed."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from regard import config as settings
+from regard import dates, pictures, running, showing
+from regard.dates import Example
+from regard.progress import Progress
+
+TRAIN, HELD_OUT = 30_000, 1_000
+SETTINGS = {
+    "tokens": {"source_level": "characters", "target_level": "characters"},
+    "model": {"kind": "recurrent", "width": 128, "layers": 1, "attention": "additive", "feeding": True, "dropout": 0.1},
+    "training": {"budget": 8192, "rate": 5e-3, "warmup": 100, "smoothing": 0.0, "patience": 100, "average": 3},
+}
+
+
+def demonstrate(run: Path, minutes: float) -> None:
+    """Write the dates, train, say how well it reads held-out and unseen ones, and draw where it looked."""
+    say = Progress().say
+    say(dates.describe())
+    found = dates.splits(TRAIN, HELD_OUT, 1)
+    folder = run.with_name(run.name + "-data")
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {name: _write(folder / f"{name}.tsv", getattr(found, name)) for name in ("train", "valid", "test")}
+    config = settings.make({"data": {"train": [files["train"]], "valid": [files["valid"]]}, **SETTINGS}, "the demo")
+    config = settings.override(config, [f"training.minutes={minutes}"])
+    model = running.run_training(config, {}, run, Progress())
+
+    right, by_language = _read(model, found.test)
+    print(
+        f"\nRead {right:.1f} % of {len(found.test):,} held-out dates in {len(by_language)} languages exactly, such as"
+    )
+    for example in _one_each(found.test)[:8]:
+        print(f"  {dates.language_name(example.locale):<12} {example.text:<36} → {model.predict([example.text])[0]}")
+    weakest = sorted(by_language.items(), key=lambda item: item[1])[:3]
+    print("Hardest: " + ", ".join(f"{dates.language_name(name)} {share:.0f} %" for name, share in weakest))
+    for name, examples in found.unseen.items():
+        share, _ = _read(model, examples)
+        print(f"Not seen in training, {dates.UNSEEN[name]}: {share:.0f} % right, {_sample(model, examples)}")
+    text = next(e.text for e in found.test if e.locale == "fr" and len(e.text) < 28)
+    picture = showing.show(model, [text], run / "pictures" / "alignment.png")
+    page = showing.show(model, [e.text for e in _one_each(found.test)[:12]], run / "pictures" / "alignment.html")
+    losses = [(entry["step"], entry["exact match"]) for entry in _history(run)]
+    curve = pictures.curves(
+        [s for s, _ in losses], {"exact match": [v for _, v in losses]}, "step", "% of held-out dates read"
+    )
+    pictures.save(curve, run / "pictures" / "learning.png")
+    print(f"\nWhere it looked: {picture} and, to hover over, {page}")
+    print("What to try next:")
+    print(f"  .venv/bin/regard predict {run} '3 mars 2024' 'lundi 5 mai 1997'")
+    print(f"  .venv/bin/regard show {run} '3 mars 2024' -o mars.html")
+    print("  .venv/bin/regard train your-pairs.tsv        # source<TAB>target on each line")
+
+
+def _write(path: Path, examples: Sequence[Example]) -> str:
+    path.write_text("".join(f"{e.text}\t{e.iso}\n" for e in examples), encoding="utf-8")
+    return str(path)
+
+
+def _read(model: running.Model, examples: Sequence[Example]) -> tuple[float, dict[str, float]]:
+    """The share of dates read exactly, in all and by language."""
+    answers = model.predict([e.text for e in examples], beam=1)
+    hits: dict[str, list[bool]] = defaultdict(list)
+    for example, answer in zip(examples, answers, strict=True):
+        hits[example.locale].append(answer == example.iso)
+    total = sum(sum(each) for each in hits.values())
+    return 100 * total / len(examples), {name: 100 * sum(each) / len(each) for name, each in hits.items()}
+
+
+def _sample(model: running.Model, examples: Sequence[Example]) -> str:
+    example = examples[0]
+    answer = model.predict([example.text])[0]
+    return f"such as {example.text} → {answer}" + ("" if answer == example.iso else f" (it is {example.iso})")
+
+
+def _one_each(examples: Sequence[Example]) -> list[Example]:
+    """One date of each language, in many scripts."""
+    order = ("fr", "de", "ru", "ar", "he", "hi", "th", "zh", "ja", "ko", "el", "ka", "hy", "en", "es", "tr")
+    first = {example.locale: example for example in reversed(examples)}
+    return [first[name] for name in order if name in first]
+
+
+def _history(run: Path) -> list[dict[str, float]]:
+    import json
+
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+if __name__ == "__main__":
+    demonstrate(Path("runs/demo"), float(sys.argv[1]) if len(sys.argv) > 1 else 2.0)

@@ -1,0 +1,1 @@
+"""Models: one builder per paper, from parts."""

@@ -1,0 +1,135 @@
+"""One HTML file that shows where a model looked: opens offline, asks the network for nothing.
+
+The file is `page.html` with the data put in. Tokens reach the page only as JSON in a data block and are shown only
+as text; the content security policy admits the template's own script and style by their hashes and nothing else.
+"""
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from regard.errors import UserError
+from regard.visible import visible
+
+Side = Literal["source", "target"]
+
+
+@dataclass(frozen=True)
+class Map:
+    """One kind of attention: `weights` (layers, heads, m, n) of m `rows` tokens looking at n `columns` tokens."""
+
+    name: str
+    rows: Side
+    columns: Side
+    weights: ArrayLike
+
+
+@dataclass(frozen=True)
+class Example:
+    """An input, its output, and the maps between and within them."""
+
+    source: Sequence[str]
+    target: Sequence[str]
+    maps: Sequence[Map]
+
+
+def write(path: str | Path, examples: Sequence[Example], title: str = "Attention") -> Path:
+    """Write the page for `examples` to `path` (.html) and return the path."""
+    path = Path(path)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"{path}: a page is written as .html, not as {path.suffix or 'a file without suffix'}.")
+    if not examples:
+        raise UserError(f"{path}: there is no example to show, give at least one.")
+    packed = [_packed(example, f"Example {number}") for number, example in enumerate(examples, 1)]
+    try:
+        path.write_text(_filled(packed, title), encoding="utf-8", newline="\n")
+    except OSError as fault:
+        raise UserError(
+            f"{path} cannot be written ({fault.strerror}): give a file in an existing folder you may write to."
+        ) from fault
+    return path
+
+
+def _filled(packed: list[dict[str, Any]], title: str) -> str:
+    template = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+    parts = {
+        "title": html.escape(_one_line(title)),
+        "data": _json({"examples": packed}),
+        "style-hash": _hash(template, "style"),
+        "script-hash": _hash(template, "script"),
+    }
+    # one pass, so that a token that looks like a place-holder stays a token
+    return re.sub(r"\{\{([a-z-]+)\}\}", lambda match: parts[match[1]], template)
+
+
+def _one_line(title: str) -> str:
+    """A title on one line: blanks stay blanks, and what cannot be written in UTF-8 is replaced."""
+    return " ".join(visible(word) for word in title.split())
+
+
+def _hash(template: str, tag: str) -> str:
+    """The hash by which a content security policy knows an inline element, of the text between its tags."""
+    found = re.search(rf"<{tag}>(.*?)</{tag}>", template, re.DOTALL)
+    assert found is not None
+    return "sha256-" + base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()
+
+
+def _json(data: object) -> str:
+    """JSON that cannot end its script element or open a comment: every < > & and non-ASCII character is escaped."""
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return re.sub("[<>&]", lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _packed(example: Example, where: str) -> dict[str, Any]:
+    if not example.maps:
+        raise UserError(f"{where} has no attention map to show.")
+    return {
+        "source": [visible(token) for token in example.source],
+        "target": [visible(token) for token in example.target],
+        "maps": [_packed_map(example, a_map, f"{where}, map {a_map.name!r}") for a_map in example.maps],
+    }
+
+
+def _packed_map(example: Example, a_map: Map, where: str) -> dict[str, Any]:
+    """Weights as 16-bit steps from the least (or 0) to the greatest: half a step is below 0.00001 for softmax."""
+    weights = _checked(example, a_map, where)
+    low, high = min(float(weights.min()), 0.0), float(weights.max())
+    span = high - low or 1.0
+    steps = np.rint((weights - low) / span * 65535).astype("<u2")
+    return {
+        "name": a_map.name,
+        "rows": a_map.rows,
+        "columns": a_map.columns,
+        "layers": weights.shape[0],
+        "heads": weights.shape[1],
+        "low": low,
+        "span": span,
+        "data": base64.b64encode(steps.tobytes()).decode(),
+    }
+
+
+def _checked(example: Example, a_map: Map, where: str) -> NDArray[np.float64]:
+    tokens = {"source": example.source, "target": example.target}
+    for side in (a_map.rows, a_map.columns):
+        if side not in tokens:
+            raise UserError(f"{where}: rows and columns are 'source' or 'target', found {side!r}.")
+    weights = np.asarray(a_map.weights, dtype=np.float64)
+    expected = (len(tokens[a_map.rows]), len(tokens[a_map.columns]))
+    if weights.ndim != 4 or weights.shape[2:] != expected or 0 in weights.shape:
+        raise UserError(
+            f"{where}: expected weights (layers, heads, {expected[0]}, {expected[1]}) for {expected[0]} {a_map.rows} "
+            f"and {expected[1]} {a_map.columns} tokens, at least one of each, found shape {weights.shape}."
+        )
+    if not np.isfinite(weights).all():
+        bad = int((~np.isfinite(weights)).sum())
+        raise UserError(f"{where}: the weights hold {bad} NaN or infinite values, only finite ones can be shown.")
+    return weights

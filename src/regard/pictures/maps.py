@@ -1,0 +1,245 @@
+"""Attention weights as heat maps: one alignment with its words, or all layers and heads on one sheet."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import RendererAgg
+from matplotlib.colorbar import Colorbar
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.image import AxesImage
+from numpy.typing import ArrayLike, NDArray
+
+from regard.errors import UserError
+from regard.pictures.fonts import families
+from regard.pictures.style import FAINT, INK, LABEL_SIZE, PAD, RAMP, SMALL_SIZE, STYLE, TITLE_SIZE, new_figure, quiet
+from regard.visible import visible
+
+POINTS = 72  # to an inch
+LONGEST_LABEL = 24
+PRINTED = 8  # weights are written into the cells up to this many rows and columns
+SEPARATED = 64  # cells are ruled up to this many
+_RULER: Any = RendererAgg(8, 8, 4 * POINTS)  # type: ignore[no-untyped-call]  # measures text only, so its canvas is tiny
+LARGEST = 36.0  # inches of cells; more tokens than fit get smaller cells and fewer labels
+
+
+@rc_context(STYLE)
+def alignment(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], title: str | None = None) -> Figure:
+    """Where each output token (a row) looked among the input tokens (the columns), as in Bahdanau et al. Fig. 3.
+
+    `weights` is (m, n) for m `rows` and n `columns`. Tokens keep their order, also in right-to-left scripts:
+    the first input token is the leftmost column.
+    """
+    values = checked(weights, rows, columns, 2)
+    row_labels = [visible(token, LONGEST_LABEL) for token in rows]
+    column_labels = [visible(token, LONGEST_LABEL) for token in columns]
+    cell = _cell(max(values.shape))
+    with rc_context({"font.family": families([*row_labels, *column_labels, title or ""])}), quiet():
+        room = _Room(row_labels, column_labels, cell)
+        m, n = values.shape
+        bar_height = min(max(m * cell, 1.3), 10.0)
+        width = max(room.left + n * cell + max(room.overhang, 1.1) + PAD, 3.2)
+        heading = _wrapped(title, width - 2 * PAD)
+        heading_height = (1.35 * TITLE_SIZE / POINTS) * (heading.count("\n") + 1) + 0.08 if heading else 0.0
+        height = PAD + heading_height + room.top + max(m * cell, bar_height) + 0.12 + PAD
+        figure = new_figure(width, height)
+        if heading:
+            figure.text(0.5, 1 - PAD / height, heading, size=TITLE_SIZE, ha="center", va="top", linespacing=1.25)
+        above = PAD + heading_height + room.top
+        axes = _place(figure, room.left, above, n * cell, m * cell)
+        image = _heat(axes, values, values)
+        _label_tokens(axes, row_labels, column_labels, room)
+        if max(m, n) <= PRINTED:
+            _print_weights(axes, values, image)
+        _bar(figure, image, room.left + n * cell + 0.16, above, bar_height)
+    return figure
+
+
+@rc_context(STYLE)
+def grid(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], names: Sequence[str] | None = None) -> Figure:
+    """All layers (down) and heads (across) of `weights` (layers, heads, m, n), on one colour scale.
+
+    `names` are the layers' names. Tokens are written at the left and top edges while they are few enough to read.
+    """
+    values = checked(weights, rows, columns, 4)
+    layers, heads, m, n = values.shape
+    names = [f"layer {index + 1}" for index in range(layers)] if names is None else list(names)
+    if len(names) != layers:
+        raise UserError(f"The weights have {layers} layers but {len(names)} names are given: name each layer once.")
+    cell = min(max(1.4 / max(m, n), 0.125), 0.3) if max(m, n) <= 20 else 2.0 / max(m, n)
+    labels = [[visible(token, 12) for token in tokens] for tokens in (rows, columns)]
+    if max(m, n) > 20:
+        labels = [[], []]
+    with rc_context({"font.family": families([*labels[0], *labels[1], *names])}), quiet():
+        room = _Room(labels[0], labels[1], cell, largest=8.0)
+        left, top = room.left + 0.3, room.top + 0.32
+        longest_name = max(measure(name, SMALL_SIZE) for name in names)
+        step_x, step_y = max(n * cell, 0.55) + 0.14, max(m * cell, longest_name) + 0.14
+        note = "" if labels[0] else f"each map: {m} rows, {n} columns of tokens"
+        width = left + max(heads * step_x + max(1.1, room.overhang), measure(note, SMALL_SIZE)) + PAD
+        height = top + max(layers * step_y, 1.5) + 0.35
+        figure = new_figure(width, height)
+        for layer, head in np.ndindex(layers, heads):
+            axes = _place(figure, left + head * step_x, top + layer * step_y, n * cell, m * cell)
+            image = _heat(axes, values[layer, head], values)
+            edge = _Edge(first_row=layer == 0, first_column=head == 0)
+            _label_edge(axes, labels, room, edge, f"head {head + 1}", names[layer])
+        figure.text(left / width, 0.08 / height, note, size=SMALL_SIZE, va="bottom")
+        _bar(figure, image, left + heads * step_x + 0.04, top, min(max(layers * step_y - 0.14, 1.3), 10.0))
+    return figure
+
+
+def checked(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], dimensions: int) -> NDArray[np.float64]:
+    """`weights` as numbers with `dimensions` axes of which the last two are as many as `rows` and `columns`."""
+    values = np.asarray(weights, dtype=np.float64)
+    if values.ndim != dimensions or 0 in values.shape:
+        raise UserError(f"Expected weights with {dimensions} axes and at least one value, found shape {values.shape}.")
+    if values.shape[-2:] != (len(rows), len(columns)):
+        raise UserError(
+            f"Weights of shape {values.shape} need {values.shape[-2]} row tokens and {values.shape[-1]} column "
+            f"tokens, found {len(rows)} and {len(columns)}."
+        )
+    if not np.isfinite(values).all():
+        raise UserError(
+            f"The weights hold {int((~np.isfinite(values)).sum())} NaN or infinite values: nothing to draw."
+        )
+    return values
+
+
+def _cell(count: int) -> float:
+    """Side of a cell in inches: generous for few tokens, just legible for many."""
+    return min(max(min(9.0 / count, 0.55), 0.165), LARGEST / count)
+
+
+class _Room:
+    """Inches that the labels need beside the cells, measured with the fonts that will draw them."""
+
+    def __init__(self, rows: Sequence[str], columns: Sequence[str], cell: float, largest: float = LABEL_SIZE) -> None:
+        self.size = min(largest, max(0.7 * cell * POINTS, 5.0))
+        self.stride = math.ceil(1.2 * self.size / (cell * POINTS))
+        line = 1.25 * self.size / POINTS
+        row_widths = [measure(text, self.size) for text in rows[:: self.stride]]
+        widths = np.array([measure(text, self.size) for text in columns[:: self.stride]])
+        widest = float(widths.max(initial=0.0))
+        self.left = PAD + max(row_widths, default=0.0) + 0.08
+        self.angle, self.overhang, self.top = 0, 0.0, line + 0.05
+        if widest <= 0.9 * cell * self.stride:
+            return
+        if cell * self.stride * POINTS * math.sin(math.pi / 4) >= 1.15 * self.size:
+            self.angle = 45
+            reach = widths * math.cos(math.pi / 4) - (len(widths) - np.arange(len(widths)) - 0.5) * cell * self.stride
+            self.overhang = max(float(reach.max()) + 0.05, 0.0)
+            self.top = (widest + line) * math.sin(math.pi / 4) + 0.05
+        else:
+            self.angle = 90
+            self.top = widest + 0.1
+
+
+def measure(text: str, size: float) -> float:
+    """Width of `text` in inches at `size` points."""
+    font = FontProperties(size=size)
+    width, _, _ = _RULER.get_text_width_height_descent(text, font, ismath=False)
+    return float(width / _RULER.dpi)
+
+
+def _wrapped(title: str | None, inches: float) -> str:
+    if not title:
+        return ""
+    title = " ".join(title.split())
+    each = measure(title, TITLE_SIZE) / max(len(title), 1)
+    return "\n".join(textwrap.wrap(title, max(int(0.95 * inches / each), 8))) if title else ""
+
+
+def _place(figure: Figure, left: float, above: float, width: float, height: float) -> Axes:
+    """Axes at inches from the left and top edges of the figure."""
+    full_width, full_height = figure.get_size_inches()
+    box = (left / full_width, 1 - (above + height) / full_height, width / full_width, height / full_height)
+    return figure.add_axes(box)
+
+
+def _heat(axes: Axes, values: NDArray[np.float64], scale: NDArray[np.float64]) -> AxesImage:
+    """One map; colours run from 0 (or the least value below it) to the greatest value of `scale`."""
+    low, high = min(float(scale.min()), 0.0), float(scale.max())
+    high = high if high > low else low + 1.0
+    image = axes.imshow(values, cmap=RAMP, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
+    axes.tick_params(length=0, which="both", top=False, bottom=False, left=False, right=False)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    m, n = values.shape
+    if max(m, n) <= SEPARATED:
+        axes.hlines(np.arange(1, m) - 0.5, -0.5, n - 0.5, colors=FAINT, linewidth=0.5)
+        axes.vlines(np.arange(1, n) - 0.5, -0.5, m - 0.5, colors=FAINT, linewidth=0.5)
+        axes.set_xlim(-0.5, n - 0.5)
+        axes.set_ylim(m - 0.5, -0.5)
+    return image
+
+
+def _label_tokens(axes: Axes, rows: Sequence[str], columns: Sequence[str], room: _Room) -> None:
+    if rows:
+        axes.set_yticks(range(0, len(rows), room.stride), rows[:: room.stride], size=room.size)
+        axes.tick_params(axis="y", pad=4)
+    if columns:
+        axes.xaxis.tick_top()
+        axes.set_xticks(range(0, len(columns), room.stride), columns[:: room.stride], size=room.size)
+        axes.tick_params(axis="x", length=0, pad=4)
+        for label in axes.get_xticklabels():
+            label.set(rotation=room.angle, rotation_mode="anchor", va="baseline", ha="left" if room.angle else "center")
+            if room.angle == 90:
+                label.set(va="center_baseline")
+
+
+@dataclass(frozen=True)
+class _Edge:
+    first_row: bool
+    first_column: bool
+
+
+def _label_edge(axes: Axes, labels: list[list[str]], room: _Room, edge: _Edge, head: str, layer: str) -> None:
+    """Tokens, head and layer names, at the outer edges of the sheet only."""
+    _label_tokens(axes, labels[0] if edge.first_column else [], labels[1] if edge.first_row else [], room)
+    if edge.first_row:
+        gap = (room.top if labels[1] else 0.0) * POINTS + 4
+        axes.annotate(
+            head,
+            (0.5, 1),
+            (0, gap),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            size=SMALL_SIZE,
+            ha="center",
+            va="bottom",
+        )
+    if edge.first_column:
+        gap = room.left * POINTS if labels[0] else 6
+        axes.annotate(
+            layer,
+            (0, 0.5),
+            (-gap, 0),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            size=SMALL_SIZE,
+            rotation=90,
+            ha="right",
+            va="center",
+        )
+
+
+def _print_weights(axes: Axes, values: NDArray[np.float64], image: AxesImage) -> None:
+    low, high = image.get_clim()
+    for (row, column), value in np.ndenumerate(values):
+        dark = value > ((low or 0.0) + (high or 1.0)) / 2
+        axes.text(column, row, f"{value:.2f}", size=8.5, ha="center", va="center", color="white" if dark else INK)
+
+
+def _bar(figure: Figure, image: AxesImage, left: float, above: float, height: float) -> Colorbar:
+    bar = figure.colorbar(image, cax=_place(figure, left, above, 0.14, height))
+    bar.set_label("attention weight", size=SMALL_SIZE, labelpad=6)
+    bar.ax.tick_params(labelsize=8, length=2.5, width=0.6, color=FAINT)
+    bar.outline.set_linewidth(0.5)
+    return bar

@@ -1,0 +1,189 @@
+"""Predicting and evaluating from the command line: lines in, lines out; files in, a report out."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard import metrics
+from regard.data.reading import read_pairs
+from regard.errors import UserError
+from regard.outputs.convert import Answer, Search
+from regard.preparing import by_source
+from regard.running import Model
+
+AHEAD = 512  # lines taken together at most
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is printed of an answer besides its text."""
+
+    alignment: str | None = None
+    with_score: bool = False
+    as_json: bool = False
+
+    def __post_init__(self) -> None:
+        if self.alignment not in (None, "hard", "soft"):
+            raise UserError(f"--alignment is {self.alignment!r}, expected hard or soft.")
+
+
+def standard_input() -> Iterator[list[str]]:
+    """Lines as they come: whatever is there is taken together, but nobody waits for more than one line."""
+    if sys.stdin.isatty():
+        print("type a line and press Enter; end with Ctrl-D", file=sys.stderr)
+    handle, number, waiting, ended = sys.stdin.fileno(), 0, b"", False
+    while not ended:
+        complete: list[bytes] = []
+        while len(complete) < AHEAD and not ended and (not complete or select.select([handle], [], [], 0)[0]):
+            block = os.read(handle, 1 << 16)
+            ended = not block
+            *more, waiting = (waiting + block).split(b"\n")
+            complete += more
+        if ended and waiting:
+            complete.append(waiting)
+        if complete:
+            yield [_text(raw, number + i) for i, raw in enumerate(complete, 1)]
+            number += len(complete)
+
+
+def _text(raw: bytes, number: int) -> str:
+    try:
+        return raw.decode("utf-8").rstrip("\r")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"standard input:{number}: byte {error.start + 1} is not UTF-8: convert the input first."
+        ) from error
+
+
+def predict(model: Model, chunks: Iterator[list[str]], changes: dict[str, Any], shown: Shown, out: TextIO) -> None:
+    """The answers to each chunk of lines, written before the next chunk is read."""
+    for texts in chunks:
+        for start in range(0, len(texts), AHEAD):
+            some = texts[start : start + AHEAD]
+            answers = model.answers(some, **changes)
+            for line in lines_for(model, some, answers, shown):
+                out.write(line + "\n")
+            out.flush()
+
+
+def lines_for(model: Model, texts: Sequence[str], answers: list[list[Answer]], shown: Shown) -> Iterator[str]:
+    for text, found in zip(texts, answers, strict=True):
+        if shown.as_json:
+            yield json.dumps(_object(model, text, found, shown), ensure_ascii=False)
+            continue
+        for answer in found:
+            parts = [f"{answer.score:.4f}"] if shown.with_score else []
+            parts.append(" ".join(answer.text.split("\n")))
+            if shown.alignment == "hard":
+                parts.append(pharaoh(aligned(model, text, answer.ids)[0]))
+            elif shown.alignment == "soft":
+                parts.append(json.dumps(_rounded(aligned(model, text, answer.ids)[0])))
+            yield "\t".join(parts)
+
+
+def _object(model: Model, text: str, found: list[Answer], shown: Shown) -> dict[str, Any]:
+    items = []
+    for answer in found:
+        item: dict[str, Any] = {"text": answer.text, "score": answer.score, "finished": answer.finished}
+        if shown.alignment:
+            weights, rows, columns = aligned(model, text, answer.ids)
+            item |= {"tokens": rows, "source_tokens": columns}
+            item["alignment"] = pharaoh(weights) if shown.alignment == "hard" else _rounded(weights)
+        items.append(item)
+    return {"source": text, "answers": items}
+
+
+def _rounded(weights: NDArray[np.float32]) -> list[list[float]]:
+    return [[round(float(x), 4) for x in row] for row in weights]
+
+
+def aligned(model: Model, text: str, answer: list[int]) -> tuple[NDArray[np.float32], list[str], list[str]]:
+    """Weights (answer units, source units) and the units' names; sub-words are merged into words."""
+    task = model.task
+    ids = task.source.encode(text)
+    if not ids or not answer:
+        return np.zeros((0, 0), dtype=np.float32), [], []
+    weights = task.alignments([(ids, answer)])[0][:-1]  # the end looks somewhere too, but is no word
+    rows, columns = task.target.pieces_of(answer), task.source.pieces(text)
+    if task.target.level in ("bpe", "unigram"):
+        groups = task.target.groups_of(answer)
+        weights, rows = _merged(weights, groups, np.mean), _joined(rows, groups)
+    if task.source.level in ("bpe", "unigram"):
+        groups = task.source.groups(text)
+        weights, columns = _merged(weights.T, groups, np.sum).T, _joined(columns, groups)
+    return weights, rows, columns
+
+
+def _merged(weights: NDArray[np.float32], groups: list[int], how: Any) -> NDArray[np.float32]:
+    """Rows of one word made one: the mean over answer tokens, the sum over source tokens: rows still add to 1."""
+    return np.stack(
+        [how(weights[[i for i, g in enumerate(groups) if g == word]], axis=0) for word in sorted({*groups})]
+    )
+
+
+def _joined(pieces: list[str], groups: list[int]) -> list[str]:
+    words: dict[int, str] = {}
+    for piece, group in zip(pieces, groups, strict=True):
+        words[group] = words.get(group, "") + piece.removeprefix("▁")
+    return [words[group] for group in sorted(words)]
+
+
+def pharaoh(weights: NDArray[np.float32]) -> str:
+    """`0-0 1-2`: for each answer unit the source unit it looked at most, source first."""
+    return " ".join(f"{int(np.argmax(row))}-{j}" for j, row in enumerate(weights))
+
+
+@dataclass(frozen=True)
+class Report:
+    scores: list[metrics.Score]
+    buckets: list[metrics.Bucket]
+
+    def render(self) -> str:
+        text = metrics.render(self.scores)
+        if self.buckets:
+            rows = [f"{b.low:>5}–{b.high:<5} {b.items:>7}  {b.score.value:8.2f}" for b in self.buckets]
+            text += f"\n\n source      items  {self.buckets[0].score.name}\n" + "\n".join(rows)
+        return text
+
+    def as_json(self) -> str:
+        buckets = [{"low": b.low, "high": b.high, "items": b.items, "value": b.score.value} for b in self.buckets]
+        return json.dumps({"scores": metrics.as_json(self.scores), "by_length": buckets}, ensure_ascii=False, indent=1)
+
+
+def evaluate(
+    model: Model,
+    paths: Sequence[str],
+    changes: dict[str, Any],
+    *,
+    lowercase: bool = False,
+    by_length: bool = False,
+    output: Path | None = None,
+) -> Report:
+    pairs = by_source(read_pairs([Path(path) for path in paths]))
+    how: Search = model.search(**changes)
+    scores, answers = model.task.evaluate(pairs, how)
+    references = [texts for _, texts in pairs]
+    if lowercase and model.task.kind() == "text":
+        scores[:2] = [
+            metrics.bleu(answers, references, lowercase=True),
+            metrics.chrf(answers, references, lowercase=True),
+        ]
+    if output is not None:
+        output.write_text("".join(answer + "\n" for answer in answers), encoding="utf-8")
+    buckets: list[metrics.Bucket] = []
+    if by_length:
+        first = {"text": metrics.bleu, "symbols": metrics.sequence_error_rate, "characters": metrics.exact_match}
+        sources = [source for source, _ in pairs]
+        length = metrics.count_words if model.task.kind() == "text" else len
+        buckets = metrics.by_length(sources, answers, references, first[model.task.kind()], length=length)
+    return Report(scores, buckets)

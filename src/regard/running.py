@@ -1,0 +1,258 @@
+"""Trained models: `regard.train` makes one, `regard.load` opens one from its folder."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from regard import checkpoint, choosing, metrics
+from regard import config as settings
+from regard.config import Config
+from regard.data.reading import read_pairs
+from regard.errors import UserError
+from regard.inputs.tokens import Tokenizer
+from regard.outputs.convert import Answer, Convert, Converter, Search
+from regard.preparing import build, by_source, checksum, prepare
+from regard.progress import Progress
+from regard.training import Trainer
+
+
+class Model:
+    """A trained model: its folder, its settings, and the task it does."""
+
+    def __init__(self, folder: Path, config: Config, task: Convert) -> None:
+        self.folder, self.config, self.task = folder, config, task
+
+    @property
+    def network(self) -> Converter:
+        return self.task.network
+
+    def search(self, **changes: Any) -> Search:
+        """The run's own way of decoding, with changes."""
+        own = self.config.decoding
+        given = {"beam": own.beam, "length_penalty": own.length_penalty, "factor": own.factor, "longest": own.longest}
+        return Search(**(given | changes))
+
+    def predict(self, texts: Sequence[str], **changes: Any) -> list[str]:
+        """The best answer to each text; `beam=1`, `n_best=…`, `seed=…` and so on change how it is looked for."""
+        return [answers[0].text for answers in self.answers(texts, **changes)]
+
+    def answers(self, texts: Sequence[str], **changes: Any) -> list[list[Answer]]:
+        """The n best answers to each text with their scores."""
+        if isinstance(texts, str):
+            raise UserError("predict takes a list of texts, found one text: put it in brackets.")
+        limit = 4 * self.config.data.longest
+        for text in texts:
+            if len(text) > limit and len(self.task.source.encode(text)) > limit:
+                raise UserError(
+                    f"The text {text[:30]!r} … is too long: {len(self.task.source.encode(text)):,} tokens, "
+                    f"expected at most {limit:,} (4 × data.longest)."
+                )
+        try:
+            return self.task.predict(texts, self.search(**changes))
+        except ValueError as error:
+            raise UserError(f"{error}.".replace("..", ".")) from error
+
+    def evaluate(self, paths: Sequence[str | Path], **changes: Any) -> tuple[list[metrics.Score], list[str]]:
+        """The metrics on a file of pairs, and the answers they were computed from."""
+        pairs = by_source(read_pairs([Path(path) for path in paths]))
+        if not pairs:
+            raise UserError(f"{paths[0]}: there is no pair in it to evaluate on.")
+        return self.task.evaluate(pairs, self.search(**changes))
+
+
+def load(folder: str | Path) -> Model:
+    """A trained model from its folder alone."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a run folder: {'it is a file' if folder.exists() else 'it does not exist'}.")
+    for name in ("config.yaml", "source.json", "target.json"):
+        if not (folder / name).is_file():
+            raise UserError(f"{folder} is not a run folder: it has no {name}; expected what `regard train` wrote.")
+    config = settings.load(folder / "config.yaml")
+    task = build(config, Tokenizer.load(folder / "source.json"), Tokenizer.load(folder / "target.json"))
+    weights = folder / "model.safetensors"
+    checkpoint.put_weights(task.network, checkpoint.load_weights(weights), weights)
+    task.network.eval()
+    return Model(folder, config, task)
+
+
+def train(
+    data: str | Path | Sequence[str | Path],
+    out: str | Path | None = None,
+    *,
+    valid: Sequence[str | Path] | str | Path = (),
+    test: Sequence[str | Path] | str | Path = (),
+    minutes: float | None = None,
+    steps: int | None = None,
+    seed: int | None = None,
+    set: Sequence[str] = (),
+    quiet: bool = False,
+) -> Model:
+    """Train on files of pairs, or on the settings in a YAML file; the same call again goes on where it stopped.
+
+    `set` overrides settings: `set=["training.rate=0.002"]`. Returns the trained model.
+    """
+    progress = Progress(quiet=quiet)
+    config, reasons = _settings(_names(data), _names(valid), _names(test))
+    changes = {"minutes": minutes, "steps": steps, "seed": seed}
+    given = [f"training.{key}={value}" for key, value in changes.items() if value is not None]
+    if steps is not None and minutes is None:
+        given.append("training.minutes=")
+    config = settings.override(config, [*given, *set])
+    run = Path(out) if out is not None else Path("runs") / _stem(_names(data)[0])
+    return run_training(config, reasons, run, progress)
+
+
+def run_training(config: Config, reasons: dict[str, str], run: Path, progress: Progress) -> Model:
+    """Prepare, train or go on, evaluate, and write the card."""
+    _make_folder(run)
+    with _locked(run):
+        for key, why in reasons.items():
+            progress.say(f"{key}: {why}")
+        sums = checksum([*config.data.train, *config.data.valid])
+        _refuse_other_run(run, config, sums)
+        prepared = prepare(config, run, progress.say)
+        settings.write(config, run / "config.yaml", reasons)
+        (run / "cache" / "files.json").write_text(json.dumps({"sha256": sums}), encoding="utf-8")
+        trainer = Trainer(config, run, prepared, progress)
+        count = sum(parameter.numel() for parameter in trainer.network.parameters())
+        waste = trainer.batches.waste(0)
+        progress.say(
+            f"{len(prepared.store):,} training pairs, {len(prepared.valid):,} for validation; {count:,} parameters; "
+            f"{trainer.batches.count(0):,} batches an epoch, {100 * waste:.1f} % of their tokens are padding"
+        )
+        if trainer.resume(progress.say):
+            progress.say(f"going on at step {trainer.at.step:,} of {run}")
+        try:
+            trainer.train()
+            trainer.finish()
+        finally:
+            progress.close()
+        model = Model(run, config, prepared.task)
+        prepared.task.network.eval()
+        _write_card(model, trainer, progress)
+    return model
+
+
+def average(run: Path, last: int | None, output: Path) -> Path:
+    """A new run folder whose weights are the mean of the last checkpoints of another."""
+    model = load(run)
+    paths = sorted((run / "checkpoints").glob("*.safetensors"))
+    if not paths:
+        raise UserError(f"{run / 'checkpoints'} holds no checkpoints to average.")
+    if last is not None and not 1 <= last <= len(paths):
+        raise UserError(
+            f"--last is {last}, expected 1 to {len(paths)}: so many checkpoints are kept (training.average)."
+        )
+    if output.exists():
+        raise UserError(f"{output} exists already: name another folder with -o.")
+    output.mkdir(parents=True)
+    for name in ("config.yaml", "source.json", "target.json"):
+        shutil.copy(run / name, output / name)
+    checkpoint.save_weights(checkpoint.average(paths[-(last or len(paths)) :]), output / "model.safetensors")
+    note = f"# {output.name}\n\nThe mean of {last or len(paths)} checkpoints of {model.folder.name}.\n"
+    (output / "README.md").write_text(note, encoding="utf-8")
+    return output
+
+
+def _settings(data: list[str], valid: list[str], test: list[str]) -> tuple[Config, dict[str, str]]:
+    if len(data) == 1 and Path(data[0]).suffix in (".yaml", ".yml"):
+        config = settings.load(Path(data[0]))
+        changed = {"valid": valid or config.data.valid, "test": test or config.data.test}
+        return config.model_copy(update={"data": config.data.model_copy(update=changed)}), {}
+    return choosing.choose(data, valid, test)
+
+
+def _names(paths: Sequence[str | Path] | str | Path) -> list[str]:
+    return [str(paths)] if isinstance(paths, str | Path) else [str(path) for path in paths]
+
+
+def _stem(path: str) -> str:
+    return Path(path).name.split(".")[0] or "run"
+
+
+def _make_folder(run: Path) -> None:
+    if run.exists() and not run.is_dir():
+        raise UserError(f"{run} is a file: name a folder with -o.")
+    if run.is_dir() and any(run.iterdir()) and not (run / "config.yaml").exists() and not (run / ".lock").exists():
+        raise UserError(f"{run} is not empty and not a run folder: name another with -o.")
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{run}: the run folder cannot be made: {error.strerror}.") from error
+
+
+@contextmanager
+def _locked(run: Path) -> Iterator[None]:
+    """One process at a time; the lock goes with the process, however it ends."""
+    try:
+        handle = os.open(run / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise UserError(f"{run}: cannot be written to: {error.strerror}.") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise UserError(f"{run} is in use by another training: wait for it, or name another folder with -o.") from error
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _refuse_other_run(run: Path, config: Config, sums: str) -> None:
+    """The same command goes on; another one must not continue somebody else's run."""
+    if not (run / "state").is_dir() or not (run / "config.yaml").exists():
+        return
+    old = settings.load(run / "config.yaml")
+    stored = run / "cache" / "files.json"
+    if stored.exists() and json.loads(stored.read_text(encoding="utf-8")).get("sha256") != sums:
+        raise UserError(
+            f"{run}: the data has changed since this run began: restore it, or name another folder with -o."
+        )
+    skip: Any = {
+        "data": {"train", "valid", "test"},
+        "decoding": True,
+        "training": {"minutes", "steps", "patience", "every"},
+    }
+    now, then = (c.model_dump(exclude=skip) for c in (config, old))
+    for section, values in now.items():
+        for key, value in values.items() if isinstance(values, dict) else ():
+            if then[section].get(key) != value:
+                raise UserError(
+                    f"{run} was begun with {section}.{key}={then[section].get(key)}, now it is {value}: "
+                    "use the same settings to go on, or name another folder with -o."
+                )
+
+
+def _write_card(model: Model, trainer: Trainer, progress: Progress) -> None:
+    """README.md of the run: data, scores, how to use it."""
+    config, at = model.config, trainer.at
+    parameters = sum(p.numel() for p in model.network.parameters())
+    names = ", ".join(Path(path).name for path in config.data.train)
+    lines = [
+        f"# {model.folder.name}",
+        "",
+        f"A {config.model.kind} that converts sequences, trained on {names}.",
+        "",
+        f"- training pairs: {len(trainer.store):,}; parameters: {parameters:,}",
+        f"- {at.step:,} steps, {at.seconds / 60:.1f} minutes, best validation at step {at.best_step:,}",
+        f"- use it: `regard predict {model.folder} \"…\"`, `regard show {model.folder} \"…\" -o picture.png`",
+    ]  # fmt: skip
+    how = model.search()
+    found = [("validation", model.task.evaluate(trainer.valid, how)[0])]
+    if config.data.test:
+        found.append(("test", model.evaluate(config.data.test)[0]))
+    for name, scores in found:
+        lines += ["", f"## {name.capitalize()} (beam {how.beam})", "", "```", metrics.render(scores), "```"]
+        progress.say(f"{name}: " + ", ".join(f"{s.name} {s.value:.2f}{s.unit and ' ' + s.unit}" for s in scores))
+    (model.folder / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    results = {name: metrics.as_json(scores) for name, scores in found}
+    (model.folder / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")

@@ -1,0 +1,321 @@
+"""The pages tell the truth: their python runs, their commands and links exist, their pictures are what is drawn today.
+
+`python -m tests.test_docs` draws the pictures of docs/ anew, by running the pages' own code.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from textwrap import dedent
+from urllib.parse import unquote
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+RUN = [p for p in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))) if p.exists()]
+LINKED = [*RUN, *(p for p in (ROOT / "CHANGELOG.md",) if p.exists())]
+SHELLS = ("console", "bash", "sh", "shell")
+
+# ---- reading a page -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: what stands behind its fence, the page's line of its first line, and its text."""
+
+    info: str
+    line: int
+    text: str
+
+
+def blocks(page: str) -> list[Block]:
+    found, fence, info, start, kept = [], "", "", 0, list[str]()
+    for number, line in enumerate(page.splitlines(), 1):
+        match = re.match(r"\s*(`{3,}|~{3,})\s*(.*?)\s*$", line)
+        if not fence and match:
+            fence, info, start, kept = match[1], match[2], number + 1, []
+        elif fence and match and match[1].startswith(fence) and not match[2]:
+            found.append(Block(info, start, dedent("\n".join(kept))))
+            fence = ""
+        elif fence:
+            kept.append(line)
+    assert not fence, f"the block that begins at line {start} is never closed"
+    return found
+
+
+def prose(page: str) -> str:
+    """The page without its fenced blocks, line for line."""
+    lines = page.splitlines()
+    for block in blocks(page):
+        end = block.line + len(block.text.splitlines())
+        lines[block.line - 2 : end] = [""] * (end - block.line + 2)
+    return "\n".join(lines)
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def report(page: Path, faults: list[str]) -> None:
+    if faults:
+        pytest.fail("\n".join(f"{name(page)}, {fault}" for fault in faults), pytrace=False)
+
+
+every_run_page = pytest.mark.parametrize("page", RUN, ids=name)
+every_linked_page = pytest.mark.parametrize("page", LINKED, ids=name)
+
+
+# ---- python -------------------------------------------------------------------------------------------------------
+
+DRIVER = """
+import json, sys
+
+def run(page, blocks):
+    namespace = {"__name__": "__main__"}
+    for line, text in blocks:  # empty lines before the block make every line number that of the page
+        exec(compile("\\n" * (line - 1) + text, page, "exec"), namespace)
+
+run(*json.load(sys.stdin))
+print("\\nto the end")
+"""
+
+
+def python_of(page: str) -> list[Block]:
+    """The python blocks; every other way to write their fence is refused, so that none escapes being run."""
+    found = []
+    for block in blocks(page):
+        if re.match(r"py", block.info, re.IGNORECASE):
+            assert block.info == "python", f"line {block.line - 1}: write ```python alone, found ```{block.info}"
+            found.append(block)
+    return found
+
+
+def run_page(page: Path, folder: Path) -> str | None:
+    """Runs the page's python in a process of its own inside `folder`; what went wrong and where, or None."""
+    given = json.dumps([str(page), [(b.line, b.text) for b in python_of(page.read_text(encoding="utf-8"))]])
+    command = [sys.executable, "-c", DRIVER]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, cwd=folder, timeout=240, check=False)
+    if done.returncode == 0 and done.stdout.endswith("\nto the end\n"):
+        return None
+    lines = re.findall(rf'File "{re.escape(str(page))}", line (\d+)', done.stderr)
+    said = done.stderr.strip() or f"it ended before its last block, with exit code {done.returncode}"
+    return f"{page.name}:{lines[-1] if lines else '?'}: {said.splitlines()[-1]}\n\n{said}"
+
+
+@every_run_page
+def test_python_runs_from_top_to_bottom_and_draws_the_pictures_shown(page: Path, tmp_path: Path) -> None:
+    if fault := run_page(page, tmp_path):
+        pytest.fail(fault, pytrace=False)
+    for drawn in sorted(tmp_path.glob("pictures/*.png")):
+        shown = page.parent / "pictures" / drawn.name
+        assert looks_like(shown, drawn), f"{name(shown)} is not what {name(page)} draws: python -m tests.test_docs"
+
+
+def looks_like(one: Path, other: Path) -> bool:
+    """Whether two pictures have the same size and nearly the same pixels; fonts differ a little between versions."""
+    import numpy as np
+    from matplotlib.image import imread
+
+    if not one.exists():
+        return False
+    a, b = imread(one), imread(other)
+    return a.shape == b.shape and bool(np.mean(np.abs(a - b) > 0.25) < 0.02)
+
+
+def draw_again() -> None:
+    for page in RUN:
+        with tempfile.TemporaryDirectory() as folder:
+            if fault := run_page(page, Path(folder)):
+                sys.exit(fault)
+            for drawn in Path(folder).glob("pictures/*.png"):
+                print(shutil.copy(drawn, page.parent / "pictures"))
+
+
+# ---- commands -----------------------------------------------------------------------------------------------------
+
+
+def commands(page: str) -> list[tuple[int, str]]:
+    """(line, command) of every shell block, and of every `make …` and `regard …` written within a line."""
+    found = []
+    for block in blocks(page):
+        if block.info.split(" ")[0] in SHELLS:
+            lines = list(enumerate(block.text.splitlines(), block.line))
+            prompted = [(n, line.strip()[2:]) for n, line in lines if line.strip().startswith("$ ")]
+            found += prompted or lines
+    for number, line in enumerate(prose(page).splitlines(), 1):
+        found += [(number, inline) for inline in re.findall(r"`((?:make|regard) [^`]+)`", line)]
+    return found
+
+
+def unknown(page: str, targets: set[str], helped: Callable[[str], str | None] | None) -> list[str]:
+    """What the page's commands name that does not exist. `helped(command)` is its help, or None if there is none."""
+    faults = []
+    for number, line in commands(page):
+        for part in re.split(r"&&|[|;]", re.sub(r"(^|\s)#.*", "", line)):
+            words = re.sub(r"^\s*(\w+=\S+\s+)*", "", part).split()
+            if words[:1] == ["make"]:
+                wanted = [w for w in words[1:] if re.fullmatch(r"[a-z][\w-]*", w)]
+                faults += [f"line {number}: the Makefile has no target '{w}'" for w in wanted if w not in targets]
+            elif words[:1] == ["regard"] and helped and words[1:] and re.fullmatch(r"[a-z][\w-]*", words[1]):
+                text = helped(words[1])
+                if text is None:
+                    faults.append(f"line {number}: regard has no command '{words[1]}'")
+                    continue
+                options = [m[0] for w in words[2:] if (m := re.match(r"--[a-z][\w-]*", w))]
+                missing = [o for o in options if not re.search(rf"(?<![\w-]){o}(?![\w-])", text)]
+                faults += [f"line {number}: regard {words[1]} has no option {o}" for o in missing]
+    return faults
+
+
+@cache
+def help_of(command: str) -> str | None:
+    code = "import sys; from regard.cli import main; sys.argv[0] = 'regard'; main()"
+    plain = {**os.environ, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200", "TERMINAL_WIDTH": "200"}
+    asked = [sys.executable, "-c", code, command, "--help"]
+    done = subprocess.run(asked, capture_output=True, text=True, env=plain, timeout=60, check=False)
+    return done.stdout if done.returncode == 0 else None
+
+
+@every_linked_page
+def test_commands_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([\w-]+)\s*:(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    helped = help_of if find_spec("regard.cli") else None
+    report(page, unknown(page.read_text(encoding="utf-8"), targets, helped))
+
+
+# ---- links --------------------------------------------------------------------------------------------------------
+
+
+def links(page: str) -> list[tuple[int, str]]:
+    """(line, target) of every link and picture that is not an address on the web."""
+    patterns = (r"\]\(<?([^)\s>]+)>?(?:\s[^)]*)?\)", r"^\s*\[[^\]]+\]:\s+(\S+)", r"(?:href|src)=\"([^\"]+)\"")
+    found = []
+    for number, line in enumerate(prose(page).splitlines(), 1):
+        bare = re.sub(r"`[^`]*`", "``", line)
+        found += [(number, target) for pattern in patterns for target in re.findall(pattern, bare)]
+    return [(number, target) for number, target in found if not re.match(r"[a-z]+:", target)]
+
+
+def anchors(page: str) -> set[str]:
+    """The names GitHub gives to headings: small letters, hyphens for spaces, no signs, a number for a repetition."""
+    found: set[str] = set(re.findall(r"(?:id|name)=\"([^\"]+)\"", page))
+    for heading in re.findall(r"^#{1,6}\s+(.+?)\s*#*$", prose(page), re.MULTILINE):
+        text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        plain = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+        count = sum(1 for a in found if re.fullmatch(re.escape(plain) + r"(-\d+)?", a))
+        found.add(f"{plain}-{count}" if count else plain)
+    return found
+
+
+def broken(page: Path, root: Path) -> list[str]:
+    faults = []
+    for number, target in links(page.read_text(encoding="utf-8")):
+        path, _, anchor = target.partition("#")
+        file = (page.parent / unquote(path)).resolve() if path else page
+        if not file.is_relative_to(root) or not file.exists() or (file.is_file() and not file.stat().st_size):
+            faults.append(f"line {number}: there is no file {path}")
+        elif anchor and not anchored(file, anchor):
+            faults.append(f"line {number}: {file.name} has no place #{anchor}")
+    return faults
+
+
+def anchored(file: Path, anchor: str) -> bool:
+    text = file.read_text(encoding="utf-8")
+    if lines := re.fullmatch(r"L(\d+)(?:-L(\d+))?", anchor):
+        return int(lines[2] or lines[1]) <= len(text.splitlines())
+    return file.suffix == ".md" and anchor in anchors(text)
+
+
+@every_linked_page
+def test_links_and_pictures_lead_somewhere(page: Path) -> None:
+    report(page, broken(page, ROOT))
+
+
+# ---- the checks themselves ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "where"),
+    [
+        ("x = 1\n```\ntext\n```python\nassert x == 2", "page.md:6: AssertionError"),
+        ("def f():\n    return 1 / 0\nf()", "page.md:3: ZeroDivisionError"),
+        ("x = (", "page.md:2: SyntaxError"),
+        ("import sys\nsys.exit(0)", "it ended before its last block"),
+    ],
+)
+def test_a_page_that_fails_is_named_with_its_line(code: str, where: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"```python\n{code}\n```\n")
+    assert where in (run_page(page, tmp_path) or "")
+
+
+@pytest.mark.parametrize("info", ["python no-run", "py", "Python", "python {.skip}", "pycon"])
+def test_no_python_block_escapes(info: str) -> None:
+    with pytest.raises(AssertionError, match="line 2: write ```python alone"):
+        python_of(f"\n```{info}\nx = 1\n```\n")
+    with pytest.raises(AssertionError, match="never closed"):
+        blocks("```python\nx = 1\n")
+
+
+def test_unknown_commands_targets_and_options_are_named() -> None:
+    helps = {"train": "Usage: regard train [OPTIONS]\n --minutes-each FLOAT  --set TEXT"}
+    page = """
+Type `make nothing` or `make test`, or `regard fly`.
+```console
+$ regard train a.tsv --set x=1 --minutes 2
+regard is what this line of output begins with
+$ make test && regard train b.tsv | regard dance
+$ PYTHON=python3 make -j 2 test coffee # make tea
+```
+```bash
+make test unmade
+regard --help
+```
+"""
+    assert unknown(page, {"test"}, helps.get) == [
+        "line 4: regard train has no option --minutes",
+        "line 6: regard has no command 'dance'",
+        "line 7: the Makefile has no target 'coffee'",
+        "line 10: the Makefile has no target 'unmade'",
+        "line 2: the Makefile has no target 'nothing'",
+        "line 2: regard has no command 'fly'",
+    ]
+    assert len(unknown(page, {"test"}, None)) == 3
+
+
+def test_broken_links_are_named(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text(
+        '# A *great* `day`: 1–2\n## Twice\n## Twice\n<a id="here"></a>\n```\n# no\n```\n'
+    )
+    page = tmp_path / "page.md"
+    fine = (
+        "[a](other.md) [b](other.md#a-great-day-12) [c](other.md#twice-1) [d](other.md#here) [e](#f) [g](other.md#L3)"
+    )
+    page.write_text(f"# f\n{fine} ![x](https://example.org/x.png) `[in](code)`\n```\n[in](block)\n```\n")
+    assert not broken(page, tmp_path)
+    page.write_text(
+        '[a](missing.md)\n![p](p.png "title") and [b](other.md#thrice)\n<img src="q.png">\n[r]: gone.md\n[s](../x)\n[n](other.md#no)\n[l](other.md#L99)\n'
+    )
+    assert broken(page, tmp_path) == [
+        "line 1: there is no file missing.md",
+        "line 2: there is no file p.png",
+        "line 2: other.md has no place #thrice",
+        "line 3: there is no file q.png",
+        "line 4: there is no file gone.md",
+        "line 5: there is no file ../x",
+        "line 6: other.md has no place #no",
+        "line 7: other.md has no place #L99",
+    ]
+
+
+if __name__ == "__main__":
+    draw_again()

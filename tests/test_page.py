@@ -1,0 +1,317 @@
+"""The interactive page: the data it carries, and what a reader sees in a real browser."""
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from selenium.webdriver import ActionChains, Chrome, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.select import Select
+
+from regard import page
+from regard.errors import UserError
+from tests.browser import browser, needs_browser
+
+ENGLISH = ["the", "boy", "reads", "a", "book", "."]
+FRENCH = ["le", "garçon", "lit", "un", "livre", "."]
+ARABIC = ["يقرأ", "الولد", "كتابا", "."]
+HOSTILE = [
+    "</script><script>window.hacked=1</script>",
+    "<img/src=x/onerror=window.hacked=1>",
+    "<!--",
+    "\"'`${window.hacked=1}",
+    "\u2028",
+    "{{data}}",
+    "&lt;b&gt;",
+    "\ud800",
+]
+
+
+def softmax(*shape: int, seed: int = 0) -> np.ndarray:
+    scores = np.exp(2 * np.random.default_rng(seed).normal(size=shape))
+    return scores / scores.sum(-1, keepdims=True)
+
+
+def example(source: list[str], target: list[str], layers: int = 2, heads: int = 3) -> page.Example:
+    m, n = len(target), len(source)
+    return page.Example(
+        source,
+        target,
+        [
+            page.Map("decoder.cross", "target", "source", softmax(layers, heads, m, n, seed=1)),
+            page.Map("encoder.self", "source", "source", softmax(layers, heads, n, n, seed=2)),
+        ],
+    )
+
+
+def data_of(path: Path) -> Any:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def unpacked(a_map: dict[str, Any], m: int, n: int) -> np.ndarray:
+    steps = np.frombuffer(base64.b64decode(a_map["data"]), "<u2").reshape(a_map["layers"], a_map["heads"], m, n)
+    return a_map["low"] + a_map["span"] * steps / 65535
+
+
+# ---- the file
+
+
+@pytest.mark.parametrize("spread", [1.0, 0.001, -3.0])
+def test_weights_survive_packing_to_four_digits(tmp_path: Path, spread: float) -> None:
+    weights = spread * softmax(2, 3, 4, 5)
+    shown = page.Example(list("abcde"), list("wxyz"), [page.Map("cross", "target", "source", weights)])
+    packed = data_of(page.write(tmp_path / "a.html", [shown], "title"))["examples"][0]["maps"][0]
+    assert np.abs(unpacked(packed, 4, 5) - weights).max() <= 1e-5 * abs(spread) * 2
+
+
+def test_a_large_map_stays_below_a_megabyte(tmp_path: Path) -> None:
+    tokens = [f"token{i}" for i in range(60)]
+    shown = page.Example(tokens, tokens, [page.Map("cross", "target", "source", softmax(6, 8, 60, 60))])
+    assert page.write(tmp_path / "a.html", [shown], "title").stat().st_size < 600_000
+
+
+def test_tokens_cannot_leave_their_data_block(tmp_path: Path) -> None:
+    plain = page.write(tmp_path / "plain.html", [example(ENGLISH, FRENCH)], "title").read_text("utf-8")
+    path = page.write(tmp_path / "a.html", [example(HOSTILE, HOSTILE)], "</title><script>window.hacked=1</script>")
+    text = path.read_text("utf-8")
+    for mark in ("<script", "</script", "<!--", "<img", "</title"):
+        assert text.count(mark) == plain.count(mark)
+    assert data_of(path)["examples"][0]["source"][:4] == HOSTILE[:4]
+    assert "{{" not in re.sub(r'id="data">.*?</script>', "", text, flags=re.DOTALL)
+
+
+def test_the_file_asks_for_nothing(tmp_path: Path) -> None:
+    text = page.write(tmp_path / "a.html", [example(ENGLISH, FRENCH)], "title").read_text("utf-8")
+    assert "default-src 'none'" in text
+    assert "unsafe" not in text
+    assert not re.search(r"\b(src|href)\s*=|@import|url\(", text)
+    assert set(re.findall(r"https?://[^\"'\s]+", text)) == {"http://www.w3.org/2000/svg"}  # a name, never fetched
+
+
+@pytest.mark.parametrize(
+    ("a_map", "message"),
+    [
+        (page.Map("x", "target", "source", np.ones((1, 1, 6, 5))), r"Example 1, map 'x': expected weights .*6, 6"),
+        (page.Map("x", "target", "source", np.ones((6, 6))), r"found shape \(6, 6\)"),
+        (page.Map("x", "target", "source", np.full((1, 1, 6, 6), np.nan)), "36 NaN or infinite"),
+        (page.Map("x", "target", "middle", np.ones((1, 1, 6, 6))), "'source' or 'target', found 'middle'"),  # type: ignore[arg-type]
+        (page.Map("x", "target", "source", np.ones((0, 1, 6, 6))), "at least one of each"),
+    ],
+)
+def test_maps_that_do_not_fit_are_refused(tmp_path: Path, a_map: page.Map, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        page.write(tmp_path / "a.html", [page.Example(ENGLISH, FRENCH, [a_map])], "title")
+    assert not list(tmp_path.iterdir())
+
+
+def test_pages_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
+    shown = [example(ENGLISH, FRENCH)]
+    with pytest.raises(UserError, match=r"written as \.html"):
+        page.write(tmp_path / "a.png", shown, "title")
+    with pytest.raises(UserError, match="cannot be written"):
+        page.write(tmp_path / "absent" / "a.html", shown, "title")
+    with pytest.raises(UserError, match="no example"):
+        page.write(tmp_path / "a.html", [], "title")
+    with pytest.raises(UserError, match="Example 1 has no attention map"):
+        page.write(tmp_path / "a.html", [page.Example(ENGLISH, FRENCH, [])], "title")
+
+
+# ---- in the browser
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Chrome]:
+    with browser() as running:
+        yield running
+
+
+@pytest.fixture
+def opened(driver: Chrome, tmp_path: Path) -> Iterator[Chrome]:
+    """The page with a French, an Arabic, a hostile and a long example; it must end without a word on the console."""
+    long = [f"token{i}" for i in range(120)]
+    shown = [example(ENGLISH, FRENCH), example(ARABIC, ENGLISH), example(HOSTILE, HOSTILE), example(long, long, 1, 1)]
+    path = page.write(tmp_path / "page.html", shown, "Where it looked")
+    driver.get_log("browser")
+    driver.get_log("performance")
+    driver.get(path.as_uri())
+    yield driver
+    assert driver.get_log("browser") == []
+    events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    urls = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    # chrome:// is the browser's own empty tab, still loading its parts when the page is opened
+    assert [url for url in urls if not url.startswith("chrome://")] == [path.as_uri()]
+
+
+def words(driver: Chrome, side: str) -> list[WebElement]:
+    return driver.find_elements(By.CSS_SELECTOR, f"#{side} .word")
+
+
+def hover(driver: Chrome, side: str, index: int) -> None:
+    ActionChains(driver).move_to_element(words(driver, side)[index]).perform()
+
+
+def choose(driver: Chrome, control: str, text: str) -> None:
+    Select(driver.find_element(By.ID, control)).select_by_visible_text(text)
+
+
+def choose_example(driver: Chrome, index: int) -> None:
+    Select(driver.find_element(By.ID, "example")).select_by_index(index)
+
+
+def lit(driver: Chrome, side: str) -> list[float]:
+    """How strongly each word of a line is lit, as the browser shows it."""
+    script = "return [...arguments[0].children].map(w => Number(getComputedStyle(w, '::before').opacity))"
+    return list(driver.execute_script(script, driver.find_element(By.ID, side)))
+
+
+CROSS = softmax(2, 3, 6, 6, seed=1)
+
+
+def expected(weights: np.ndarray) -> np.ndarray:
+    share = weights / weights.max()
+    return np.where(share < 0.02, 0.0, share)
+
+
+@needs_browser
+def test_pointing_at_a_word_lights_its_partners_in_proportion(opened: Chrome) -> None:
+    assert [word.text for word in words(opened, "columns")] == ENGLISH
+    assert [word.text for word in words(opened, "rows")] == FRENCH
+    mean = CROSS[1].mean(axis=0)  # the page opens at the last layer, with the mean of heads
+    for row in (0, 2, 5):
+        hover(opened, "rows", row)
+        assert np.allclose(lit(opened, "columns"), expected(mean[row]), atol=2e-3)
+        assert not any(lit(opened, "rows"))
+        strongest = ENGLISH[int(mean[row].argmax())]
+        assert opened.find_element(By.ID, "status").text.startswith(f"{FRENCH[row]} looks at {strongest} ")
+    hover(opened, "columns", 2)
+    assert np.allclose(lit(opened, "rows"), expected(mean[:, 2]), atol=2e-3)
+    paths = opened.find_elements(By.CSS_SELECTOR, "#ribbons path")
+    assert len(paths) == np.count_nonzero(expected(mean[:, 2]))
+
+
+@needs_browser
+def test_layer_head_and_kind_can_be_chosen(opened: Chrome) -> None:
+    for layer, head in [(1, 0), (1, 1), (0, 2)]:
+        choose(opened, "layer", f"layer {layer + 1}")
+        choose(opened, "head", f"head {head + 1}")
+        hover(opened, "rows", 1)
+        assert np.allclose(lit(opened, "columns"), expected(CROSS[layer, head, 1]), atol=2e-3)
+    assert len({int(CROSS[layer, head, 1].argmax()) for layer, head in [(1, 0), (1, 1), (0, 2)]}) > 1
+    choose(opened, "map", "encoder.self")
+    assert [word.text for word in words(opened, "rows")] == ENGLISH
+    hover(opened, "rows", 3)
+    inner = softmax(2, 3, 6, 6, seed=2)[0, 2, 3]
+    assert np.allclose(lit(opened, "columns"), expected(inner), atol=2e-3)
+
+
+@needs_browser
+def test_a_click_keeps_the_word_until_escape(opened: Chrome) -> None:
+    words(opened, "rows")[2].click()
+    hover(opened, "rows", 2)
+    ActionChains(opened).move_to_element(opened.find_element(By.TAG_NAME, "h1")).perform()
+    assert max(lit(opened, "columns")) == 1
+    ActionChains(opened).send_keys(Keys.ESCAPE).perform()
+    assert max(lit(opened, "columns")) == 0
+
+
+@needs_browser
+def test_the_keyboard_reaches_every_word(opened: Chrome) -> None:
+    ActionChains(opened).move_to_element(opened.find_element(By.TAG_NAME, "h1")).perform()
+    mean = CROSS[1].mean(axis=0)
+    opened.find_element(By.ID, "show-heat").send_keys(Keys.TAB)
+    assert opened.switch_to.active_element.text == ENGLISH[0]
+    ActionChains(opened).send_keys(Keys.ARROW_RIGHT).perform()
+    assert np.allclose(lit(opened, "rows"), expected(mean[:, 1]), atol=2e-3)
+    ActionChains(opened).send_keys(Keys.ARROW_DOWN).perform()
+    row = int(mean[:, 1].argmax())
+    assert opened.switch_to.active_element == words(opened, "rows")[row]
+    assert np.allclose(lit(opened, "columns"), expected(mean[row]), atol=2e-3)
+    ActionChains(opened).send_keys(Keys.END).perform()
+    assert opened.switch_to.active_element == words(opened, "rows")[5]
+
+
+@needs_browser
+def test_hostile_tokens_are_text_and_do_nothing(opened: Chrome) -> None:
+    choose_example(opened, 2)
+    shown = [word.text for word in words(opened, "columns")]
+    assert shown == [*HOSTILE[:4], "↵", *HOSTILE[5:7], "\ufffd"]
+    for index in range(len(shown)):
+        hover(opened, "columns", index)
+    opened.find_element(By.ID, "show-heat").click()
+    ActionChains(opened).move_to_element(opened.find_element(By.TAG_NAME, "canvas")).perform()
+    assert opened.execute_script("return window.hacked") is None
+    assert opened.execute_script("return document.images.length + document.scripts.length") == 2
+
+
+@needs_browser
+def test_right_to_left_lines_start_at_the_right(opened: Chrome) -> None:
+    choose_example(opened, 1)
+    columns, rows = (opened.find_element(By.ID, side) for side in ("columns", "rows"))
+    assert columns.value_of_css_property("direction") == "rtl"
+    assert rows.value_of_css_property("direction") == "ltr"
+    places = [word.location["x"] for word in words(opened, "columns")]
+    assert places == sorted(places, reverse=True)
+    ActionChains(opened).move_to_element(opened.find_element(By.TAG_NAME, "h1")).perform()
+    opened.find_element(By.ID, "show-heat").send_keys(Keys.TAB)
+    ActionChains(opened).send_keys(Keys.ARROW_LEFT).perform()
+    assert opened.switch_to.active_element.text == ARABIC[1]
+
+
+@needs_browser
+def test_the_heat_map_tells_the_weight_under_the_pointer(opened: Chrome) -> None:
+    choose(opened, "head", "head 2")
+    opened.find_element(By.ID, "show-heat").click()
+    canvas = opened.find_element(By.TAG_NAME, "canvas")
+    left, top, side = opened.execute_script("return [geometry.left, geometry.top, geometry.side]")
+    row, column = 4, 1
+    x = left + (column + 0.5) * side - canvas.size["width"] / 2
+    y = top + (row + 0.5) * side - canvas.size["height"] / 2
+    ActionChains(opened).move_to_element_with_offset(canvas, int(x), int(y)).perform()
+    tip = opened.find_element(By.ID, "tip")
+    assert tip.text == f"{FRENCH[row]} looks at {ENGLISH[column]} {CROSS[1, 1, row, column]:.3f}"
+    canvas.send_keys(Keys.ARROW_UP)
+    status = opened.find_element(By.ID, "status").text
+    assert status == f"{FRENCH[row - 1]} looks at {ENGLISH[column]} {CROSS[1, 1, row - 1, column]:.3f}"
+    peak = np.unravel_index(CROSS[1, 1].argmax(), (6, 6))
+    script = """const [row, column] = arguments, pen = canvas.getContext("2d"), { left, top, side } = geometry;
+    return [...pen.getImageData(left + (column + .5) * side, top + (row + .5) * side, 1, 1).data].slice(0, 3)"""
+    assert opened.execute_script(script, int(peak[0]), int(peak[1])) == [28, 38, 64]  # the darkest colour
+
+
+@needs_browser
+@pytest.mark.parametrize("index", [0, 3])
+def test_the_page_fits_a_telephone(opened: Chrome, index: int) -> None:
+    size = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        choose_example(opened, index)
+        for view in ("show-words", "show-heat"):
+            opened.find_element(By.ID, view).click()
+            assert opened.execute_script("return document.documentElement.scrollWidth") <= 360
+        opened.find_element(By.ID, "show-words").click()
+        opened.execute_script("arguments[0].click()", words(opened, "rows")[2])  # as a tap does
+        assert max(lit(opened, "columns")) == 1
+        strongest = words(opened, "columns")[int(np.argmax(lit(opened, "columns")))]
+        line = opened.find_element(By.ID, "columns")
+        assert line.rect["y"] - 1 <= strongest.rect["y"] <= line.rect["y"] + line.rect["height"]  # scrolled into sight
+    finally:
+        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@needs_browser
+def test_the_dark_scheme_is_dark(opened: Chrome) -> None:
+    def background(scheme: str) -> str:
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        return opened.find_element(By.TAG_NAME, "body").value_of_css_property("background-color")
+
+    assert background("dark") == "rgba(18, 22, 29, 1)"
+    assert background("light") == "rgba(255, 255, 255, 1)"
