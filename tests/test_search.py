@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from regard.attention import Cache, MultiHead, causal
 from regard.errors import UserError
-from regard.search import Hypothesis, Limits, Step, beam, greedy, sample
+from regard.search import Hypothesis, Limits, Step, _draw, beam, greedy, sample
 
 PAD, START, END, VOCABULARY = 0, 1, 2, 6
 SPECIAL = {"start": START, "end": END, "pad": PAD}
@@ -254,6 +254,22 @@ def test_equal_scores_are_ordered_by_token_also_in_a_large_vocabulary() -> None:
     assert (one.tokens, one.finished) == ([3, 3], True)  # the end, where allowed, has the lowest id
 
 
+def test_an_equal_score_found_later_still_takes_its_place() -> None:
+    """[5] ends first, [3, 3] one step later; both have probability ½ and nothing is lost to the stopping rule."""
+    after = {(START,): {3: 0.5, 5: 0.5}, (START, 5): {END: 1.0}, (START, 3): {3: 1.0}, (START, 3, 3): {END: 1.0}}
+
+    def step(tokens: Tensor, state: Prefixes) -> tuple[Tensor, Prefixes]:
+        _, state = ask(tokens, state)
+        rows = [[after[prefix].get(token, 0.0) for token in range(VOCABULARY)] for prefix in state.prefixes]
+        return torch.tensor(rows).log(), state
+
+    for n_best in (1, 2):
+        (found,) = beam(
+            step, Prefixes.of([0]), 1, **SPECIAL, limits=Limits(maximum=3), size=2, n_best=n_best, length_penalty=0.0
+        )
+        assert [one.tokens for one in found] == [[3, 3], [5]][:n_best]
+
+
 def test_fewer_sequences_than_asked_for() -> None:
     (found,) = beam(ask, Prefixes.of([5]), 1, **SPECIAL, limits=Limits(maximum=1), size=9, n_best=9)
     assert sorted(one.tokens for one in found) == [[], [3], [4], [5]]
@@ -393,6 +409,31 @@ def test_draws_follow_the_distribution(temperature: float, top_k: int | None, to
     )
     for one in found[:20]:
         assert one.score == pytest.approx(score_of(7, tuple(one.tokens)), abs=1e-6)  # the model's own, at temperature 1
+
+
+def test_a_nucleus_of_any_width_in_a_large_vocabulary() -> None:
+    """Equal probabilities: exactly the tokens with the lowest ids, as many as reach top_p."""
+
+    def step(tokens: Tensor, state: Hidden) -> tuple[Tensor, Hidden]:
+        return torch.zeros(len(tokens), 1003), state
+
+    limits, draws = Limits(minimum=1, maximum=1), 3000
+    for top_p, width in ((0.0305, 31), (0.2995, 300), (0.7995, 800), (1.0, 1000)):
+        found = sample(
+            step, Hidden(torch.zeros(draws)), draws, **SPECIAL, limits=limits, seeds=range(draws), top_p=top_p
+        )
+        tokens = [one.tokens[0] for one in found]
+        assert min(tokens) >= 3
+        assert 3 + 0.95 * width < max(tokens) < 3 + width
+
+
+def test_the_extremes_of_a_uniform_number_choose_possible_tokens() -> None:
+    found = torch.tensor([[-math.inf, -math.inf, math.log(0.3), math.log(0.7), -math.inf]], dtype=torch.double)
+    for top_k, top_p in itertools.product((None, 2, 4), (None, 0.9, 1.0)):
+        low, high = (
+            int(_draw(found, torch.tensor([u], dtype=torch.double), 1.0, top_k, top_p)) for u in (0.0, 1 - 2**-53)
+        )
+        assert (low, high) == (2, 3)
 
 
 def test_steps_and_rows_draw_independently() -> None:

@@ -63,6 +63,7 @@ class Recurrent(Section):
 
 
 Model = Annotated[Transformer | Recurrent, Field(discriminator="kind")]
+KINDS: dict[str, type[Transformer] | type[Recurrent]] = {"transformer": Transformer, "recurrent": Recurrent}
 
 
 class Training(Section):
@@ -132,8 +133,8 @@ def override(config: Config, settings: list[str]) -> Config:
             parsed = yaml.safe_load(value) if value else None
         except yaml.YAMLError as error:
             raise UserError(f"--set {setting}: the value {value!r} cannot be read.") from error
-        if key == "model.kind" and parsed != found["model"]["kind"]:
-            found["model"] = {"kind": parsed}  # the other kind has other settings
+        if key == "model.kind" and parsed != found["model"]["kind"] and parsed in KINDS:
+            found["model"] = KINDS[parsed]().model_dump()  # the other kind has other settings
             continue
         *path, last = key.split(".")
         section: Any = found

@@ -46,7 +46,7 @@ def demonstrate(run: Path, minutes: float) -> None:
     text = next(e.text for e in found.test if e.locale == "fr" and len(e.text) < 28)
     picture = showing.show(model, [text], run / "pictures" / "alignment.png")
     page = showing.show(model, [e.text for e in _one_each(found.test)[:12]], run / "pictures" / "alignment.html")
-    losses = [(entry["step"], entry["exact match"]) for entry in _history(run)]
+    losses = [(entry["step"], entry["exact_match"]) for entry in _history(run)]
     curve = pictures.curves(
         [s for s, _ in losses], {"exact match": [v for _, v in losses]}, "step", "% of held-out dates read"
     )

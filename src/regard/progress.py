@@ -51,12 +51,10 @@ class Progress:
             self.bar.update(self.work, completed=at.step, total=at.steps, more=more)
         elif time.monotonic() - self.last_line > 30:
             self.last_line = time.monotonic()
-            left = (
-                "" if at.steps is None else f", {(at.steps - at.step) * seconds / len(self.recent) / 60:.1f} min left"
-            )
-            self.say(
-                f"step {at.step:,}{f' of {at.steps:,}' if at.steps else ''}: loss {loss:.3f}, {speed:,.0f} tokens/s{left}"
-            )
+            minutes = ((at.steps or 0) - at.step) * seconds / len(self.recent) / 60
+            where = f"step {at.step:,}" if at.steps is None else f"step {at.step:,} of {at.steps:,}"
+            left = "" if at.steps is None else f", {minutes:.1f} min left"
+            self.say(f"{where}: loss {loss:.3f}, {speed:,.0f} tokens/s{left}")
 
     def validated(self, at: Position, entry: dict[str, Any], score: Score, shown: Shown) -> None:
         self.last_line = time.monotonic()

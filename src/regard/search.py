@@ -286,18 +286,27 @@ def _order(values: Tensor) -> Tensor:
 
 def _draw(found: Tensor, uniform: Tensor, temperature: float, top_k: int | None, top_p: float | None) -> Tensor:
     """One token for each row (rows, 1), by where a uniform number falls among the summed probabilities."""
-    index = None
-    if top_k is not None or top_p is not None:
-        index = _top(found, top_k or found.shape[-1])
-        found = found.gather(-1, index)
+    if top_k is not None:
+        index = _top(found, top_k)
+        found = torch.full_like(found, -math.inf).scatter(-1, index, found.gather(-1, index))
     lowered = (found - found.max(-1, keepdim=True).values) / temperature
     chance = lowered.nan_to_num(nan=0.0, neginf=-math.inf).softmax(-1)  # NaN: nothing is possible, the search says so
-    if top_p is not None:
-        before = torch.nn.functional.pad(chance.cumsum(-1), (1, -1))
-        chance = chance.masked_fill(before >= top_p, 0.0)
-    summed = chance.cumsum(-1)
+    summed = (chance if top_p is None else _nucleus(chance, top_p)).cumsum(-1)
     whole = summed[:, -1:]
     # Strictly below the whole sum, so that rounding cannot choose a token of no probability behind the last.
     target = torch.minimum(uniform[:, None] * whole, torch.nextafter(whole, torch.zeros_like(whole)))
-    place = torch.searchsorted(summed, target, right=True)
-    return place if index is None else index.gather(-1, place)
+    return torch.searchsorted(summed, target, right=True)
+
+
+def _nucleus(chance: Tensor, top_p: float) -> Tensor:
+    """The probabilities (rows, vocabulary) with 0 outside of the fewest largest that reach `top_p`."""
+    width = 64  # mostly enough, and much cheaper than sorting all; the answer does not depend on it
+    while True:
+        index = _top(chance, width)
+        largest = chance.gather(-1, index)
+        summed = largest.cumsum(-1)
+        if width >= chance.shape[-1] or bool((summed[:, -1] >= top_p).all()):
+            break
+        width *= 8
+    before = torch.nn.functional.pad(summed, (1, -1))
+    return torch.zeros_like(chance).scatter(-1, index, largest.masked_fill(before >= top_p, 0.0))

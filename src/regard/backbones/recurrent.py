@@ -32,14 +32,14 @@ class Memory(NamedTuple):
 
 
 class Encoder(nn.Module):
-    """Reads both ways; states and last states are brought to the decoder's width."""
+    """Reads both ways; its last states and, if they are `seen` by the decoder, all states get the decoder's width."""
 
-    def __init__(self, kind: str, width: int, layers: int, dropout: float) -> None:
+    def __init__(self, kind: str, width: int, layers: int, dropout: float, *, seen: bool) -> None:
         super().__init__()
         between = dropout if layers > 1 else 0.0
         self.rnn = KINDS[kind](width, width, layers, batch_first=True, bidirectional=True, dropout=between)
         self.layers, self.dropout = layers, Dropout(dropout)
-        self.states_proj = nn.Linear(2 * width, width)
+        self.states_proj = nn.Linear(2 * width, width) if seen else None
         self.hidden_proj = nn.ModuleList([nn.Linear(2 * width, width) for _ in range(2 if kind == "lstm" else 1)])
 
     def forward(self, x: Tensor, positions: Tensor) -> Memory:
@@ -52,7 +52,8 @@ class Encoder(nn.Module):
         last = last if isinstance(last, tuple) else (last,)
         both = (h.view(self.layers, 2, batch, -1).transpose(1, 2).flatten(2) for h in last)
         hidden = tuple(torch.tanh(proj(h)) for proj, h in zip(self.hidden_proj, both, strict=True))
-        return Memory(self.dropout(self.states_proj(states)), positions, hidden)
+        seen = states if self.states_proj is None else self.dropout(self.states_proj(states))
+        return Memory(seen, positions, hidden)
 
 
 class Glimpse(nn.Module):
@@ -110,7 +111,7 @@ class Decoder(nn.Module):
         self.dropout = Dropout(dropout)
 
     def start(self, memory: Memory) -> DecoderState:
-        return DecoderState(memory.hidden, torch.zeros_like(memory.values[:, 0]), None, memory.positions)
+        return DecoderState(memory.hidden, torch.zeros_like(memory.hidden[0][-1]), None, memory.positions)
 
     def forward(
         self,

@@ -45,7 +45,7 @@ def recurrent(
     return Converter(
         source,
         target,
-        Encoder(cell, width, layers, dropout),
+        Encoder(cell, width, layers, dropout, seen=attention != "none"),
         Decoder(cell, width, layers, glimpse(attention, width, heads), dropout, feeding=feeding),
         tied=tied,
     )

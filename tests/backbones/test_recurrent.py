@@ -1,0 +1,108 @@
+"""The recurrent encoder–decoder against torch's cells and an additive-attention loop written from the paper."""
+
+import pytest
+import torch
+from torch import nn
+
+from regard.models.bahdanau import SCORES, recurrent
+from regard.outputs.convert import Batch, Converter
+
+
+def cell_of(rnn: nn.RNNBase, kind: str, layer: str = "l0") -> nn.RNNCellBase:
+    width = rnn.hidden_size
+    cell: nn.RNNCellBase = (nn.LSTMCell if kind == "lstm" else nn.GRUCell)(rnn.input_size, width)
+    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    cell.load_state_dict({name: getattr(rnn, f"{name}_{layer}") for name in names})
+    return cell
+
+
+def walk(cell: nn.RNNCellBase, xs: torch.Tensor) -> tuple[list[torch.Tensor], object]:
+    zero = torch.zeros(cell.hidden_size)
+    state: object = (zero, zero) if isinstance(cell, nn.LSTMCell) else zero
+    out = []
+    for x in xs:
+        state = cell(x, state)
+        out.append(state[0] if isinstance(cell, nn.LSTMCell) else state)
+    return out, state
+
+
+def by_loop(model: Converter, batch: Batch, kind: str) -> torch.Tensor:
+    """One row at a time, one step at a time: Bahdanau's equations with Luong's input feeding."""
+    logits = []
+    for source, target in zip(batch.source, batch.target, strict=True):
+        words = model.source.table(source[source != 0])
+        width = words.shape[-1]
+        forward, backward = (cell_of(model.encoder.rnn, kind, name) for name in ("l0", "l0_reverse"))
+        ahead, last_ahead = walk(forward, words)
+        back, last_back = walk(backward, words.flip(0))
+        states = model.encoder.states_proj(torch.stack([torch.cat(p) for p in zip(ahead, back[::-1], strict=True)]))
+        ends = zip(last_ahead, last_back, strict=True) if kind == "lstm" else [(last_ahead, last_back)]
+        hidden = [torch.tanh(proj(torch.cat(p))) for proj, p in zip(model.encoder.hidden_proj, ends, strict=True)]
+        state = tuple(hidden) if kind == "lstm" else hidden[0]
+        cell, score, output, rows = (
+            cell_of(model.decoder.rnn, kind),
+            model.decoder.glimpse.score,
+            torch.zeros(width),
+            [],
+        )
+        for token in [2, *target[target != 0][:-1].tolist()]:
+            state = cell(torch.cat((model.target.table.weight[token], output)), state)
+            h = state[0] if kind == "lstm" else state
+            e = torch.stack(
+                [score.output.weight[0] @ torch.tanh(score.q_proj.weight @ h + score.k_proj.weight @ s) for s in states]
+            )
+            output = torch.tanh(model.decoder.output_proj(torch.cat((h, e.softmax(0) @ states))))
+            rows.append(model.head(output))
+        logits.append(torch.stack(rows))
+    return torch.cat(logits)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_equals_a_loop_over_the_papers_equations(kind: str) -> None:
+    torch.manual_seed(0)
+    model = recurrent(12, 11, cell=kind, width=8, attention="additive", feeding=True, dropout=0.0).double().eval()
+    batch = Batch(torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0]]), torch.tensor([[4, 5, 3], [6, 3, 0]]))
+    torch.set_default_dtype(torch.float64)
+    try:
+        expected = by_loop(model, batch, kind)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert model(batch)[batch.target != 0].allclose(expected, atol=1e-10)
+
+
+KINDS = [("none", 0), ("mean", 0), *((score, heads) for score in SCORES for heads in (0, 1, 4))]
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("feeding", [True, False])
+@pytest.mark.parametrize(("attention", "heads"), KINDS)
+def test_every_kind_steps_as_it_trains_and_ignores_padding(
+    cell: str, feeding: bool, attention: str, heads: int
+) -> None:
+    torch.manual_seed(0)
+    model = recurrent(
+        12, 11, cell=cell, width=8, layers=2, attention=attention, heads=heads, feeding=feeding, dropout=0.0
+    ).double()
+    source = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0]])
+    batch = Batch(source, torch.tensor([[4, 5, 7, 3], [6, 3, 0, 0]]))
+    full = model(batch)
+    full[batch.target != 0].sum().backward()
+    unused = [name for name, p in model.named_parameters() if p.grad is None]
+    assert not unused
+    model.eval()
+    with torch.no_grad():
+        state, tokens = model.start(source), torch.tensor([2, 2])
+        for t in range(4):
+            logits, state = model.step(tokens, state)
+            real = batch.target[:, t] != 0
+            assert logits[real].allclose(full[real, t], atol=1e-10)
+            tokens = batch.target[:, t]
+            if t == 1:
+                state, full, batch, tokens = (
+                    state.reorder(torch.tensor([1, 0])),
+                    full.flip(0),
+                    Batch(source, batch.target.flip(0)),
+                    tokens.flip(0),
+                )
+        alone = model(Batch(torch.tensor([[9, 4]]), torch.tensor([[6, 3]])))
+        assert alone[0].allclose(full[0, :2], atol=1e-10)

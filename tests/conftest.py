@@ -1,0 +1,97 @@
+"""Small trained runs, made once and shared by all tests and all xdist workers; tests only read them."""
+
+import fcntl
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SPELLED = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+FAST = ["training.rate=0.01", "training.warmup=10", "training.smoothing=0", "model.dropout=0", "training.every=40"]
+RECURRENT = ["model.kind=recurrent", "model.width=48", *FAST]
+TRANSFORMER = ["model.layers=2", "model.width=32", "model.hidden=64", "model.heads=2", "model.dropout=0"]
+
+
+def write_letters(path: Path, count: int = 600, seed: int = 0) -> Path:
+    """Words of ten letters and the same words in capitals: learned in seconds."""
+    chosen = random.Random(seed)
+    words = ["".join(chosen.choices("abcdefghij", k=chosen.randint(2, 6))) for _ in range(count)]
+    path.write_text("".join(f"{word}\t{word.upper()}\n" for word in words), encoding="utf-8")
+    return path
+
+
+def write_numbers(path: Path, count: int = 300, seed: int = 0) -> Path:
+    """Digits spelled in words, several to a line, and the words of the next digits: running text for sub-words."""
+    chosen = random.Random(seed)
+    lines = []
+    for _ in range(count):
+        digits = chosen.choices(range(10), k=chosen.randint(2, 5))
+        lines.append(" ".join(SPELLED[d] for d in digits) + "\t" + " ".join(SPELLED[(d + 1) % 10] for d in digits))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of this session see."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def once(shared: Path) -> Callable[[str, Callable[[Path], object]], Path]:
+    """`once(name, make)` is a shared folder, made by whichever worker asks first; the others wait for it."""
+
+    def get(name: str, make: Callable[[Path], object]) -> Path:
+        folder = shared / name
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "complete").exists():
+                folder.mkdir(exist_ok=True)
+                make(folder)
+                (folder / "complete").touch()
+        return folder
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def letters(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """A recurrent run with additive attention that writes letters as capitals: its data.tsv, test.tsv and run/."""
+    import regard
+
+    def make(folder: Path) -> None:
+        write_letters(folder / "data.tsv")
+        write_letters(folder / "test.tsv", 60, seed=1)
+        regard.train(folder / "data.tsv", folder / "run", steps=120, set=RECURRENT, quiet=True)
+
+    return once("letters", make)
+
+
+@pytest.fixture(scope="session")
+def numbers(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """A Transformer run on sub-words of running text: its data.tsv, test.tsv and run/."""
+    import regard
+
+    def make(folder: Path) -> None:
+        write_numbers(folder / "data.tsv")
+        write_numbers(folder / "test.tsv", 40, seed=1)
+        subwords = ["tokens.source_level=bpe", "tokens.target_level=bpe", "tokens.size=24"]
+        regard.train(folder / "data.tsv", folder / "run", steps=60, set=[*TRANSFORMER, *FAST, *subwords], quiet=True)
+
+    return once("numbers", make)
+
+
+@pytest.fixture(scope="session")
+def blind(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """A recurrent run without attention, hardly trained: its data.tsv and run/."""
+    import regard
+
+    def make(folder: Path) -> None:
+        write_letters(folder / "data.tsv", 100)
+        settings = [*RECURRENT, "model.attention=none", "model.width=8"]
+        regard.train(folder / "data.tsv", folder / "run", steps=2, set=settings, quiet=True)
+
+    return once("blind", make)

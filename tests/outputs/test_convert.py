@@ -1,0 +1,102 @@
+"""Converting: loss, search over real models, invariance under batching, alignments, and watching during a search."""
+
+import pytest
+import torch
+from torch.nn.functional import log_softmax
+
+import regard
+from regard.errors import UserError
+from regard.inputs.tokens import Tokenizer
+from regard.models.bahdanau import recurrent
+from regard.models.transformer import transformer
+from regard.outputs.convert import Batch, Convert, Search
+
+WORDS = ["abc", "cab", "bca", "aabbcc", "c", "abcabcabc", "bb", "acacac"]
+
+
+def make(kind: str) -> Convert:
+    torch.manual_seed(1)
+    source, target = Tokenizer.train(WORDS, "characters"), Tokenizer.train([w.upper() for w in WORDS], "characters")
+    if kind == "transformer":
+        network = transformer(source.size, target.size, layers=2, width=16, hidden=32, heads=2)
+    else:
+        network = recurrent(source.size, target.size, width=16, attention="none" if kind == "plain" else "additive")
+    for parameter in network.parameters():  # sharper than a fresh model, so that answers differ between texts
+        torch.nn.init.normal_(parameter, std=0.5)
+    return Convert(network, source, target)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_loss_from_the_formula(smoothing: float) -> None:
+    task = make("transformer")
+    task.network.eval()
+    batch = Batch(torch.tensor([[4, 5], [6, 0]]), torch.tensor([[4, 5, 3], [6, 3, 0]]))
+    loss, count = task.network.loss(batch, smoothing)
+    expected = 0.0
+    logs = log_softmax(task.network(batch).double(), -1)
+    for b, t in (batch.target != 0).nonzero().tolist():
+        expected -= (1 - smoothing) * logs[b, t, batch.target[b, t]].item() + smoothing * logs[b, t].mean().item()
+    assert count == 5
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["transformer", "recurrent", "plain"])
+@pytest.mark.parametrize("how", [Search(beam=1), Search(beam=4, n_best=3), Search(seed=7)])
+def test_the_same_alone_in_a_batch_and_in_any_order(kind: str, how: Search) -> None:
+    task = make(kind)
+    together = task.predict(WORDS, how)
+    if how.seed is None:
+        assert [[a.text for a in task.predict([w], how)[0]] for w in WORDS] == [[a.text for a in x] for x in together]
+        backwards = task.predict(WORDS[::-1], how)[::-1]
+        assert [[a.text for a in x] for x in backwards] == [[a.text for a in x] for x in together]
+        small = task.predict(WORDS, Search(**{**how.__dict__, "budget": 1}))
+        assert [[a.text for a in x] for x in small] == [[a.text for a in x] for x in together]
+    for answers in together:
+        assert [a.normalised for a in answers] == sorted((a.normalised for a in answers), reverse=True)
+        assert len({tuple(a.ids) for a in answers}) == len(answers)
+
+
+@pytest.mark.parametrize("kind", ["transformer", "recurrent"])
+def test_scores_are_the_models_log_probabilities(kind: str) -> None:
+    task = make(kind)
+    for text, answers in zip(WORDS, task.predict(WORDS, Search(beam=3, n_best=2)), strict=True):
+        for answer in answers:
+            batch = Batch(torch.tensor([task.source.encode(text)]), torch.tensor([[*answer.ids, 3]]))
+            logs = log_softmax(task.network(batch)[0], -1)
+            assert answer.score == pytest.approx(logs.gather(1, batch.target[0][:, None]).sum().item(), abs=1e-4)
+
+
+def test_an_empty_text_has_an_empty_answer() -> None:
+    answers = make("transformer").predict(["abc", "", "cab"], Search(minimum=1))
+    assert answers[1][0].text == ""
+    assert answers[0][0].text
+    assert answers[2][0].text
+
+
+@pytest.mark.parametrize("kind", ["transformer", "recurrent"])
+def test_alignments_are_rows_of_weights_for_each_token_and_the_end(kind: str) -> None:
+    task = make(kind)
+    rows = [(task.source.encode(w), task.predict([w], Search())[0][0].ids) for w in WORDS]
+    together = task.alignments(rows)
+    for row, weights in zip(rows, together, strict=True):
+        assert weights.shape == (len(row[1]) + 1, len(row[0]))
+        assert weights.sum(-1) == pytest.approx(1, abs=1e-5)
+        assert weights == pytest.approx(task.alignments([row])[0], abs=1e-5)
+
+
+def test_a_model_without_attention_has_nothing_to_align() -> None:
+    with pytest.raises(UserError, match="no attention between target and source"):
+        make("plain").alignments([([4], [4])])
+
+
+@pytest.mark.parametrize("kind", ["transformer", "recurrent"])
+def test_watching_a_beam_search_shows_the_final_answers_and_changes_nothing(kind: str) -> None:
+    task = make(kind)
+    plain = task.predict(WORDS, Search(beam=4))
+    with regard.watch(task) as seen:
+        watched = task.predict(WORDS, Search(beam=4))
+    assert watched == plain
+    for name in task.crossing():
+        weights = seen[name].weights
+        assert weights.shape[0] == len(WORDS)
+        assert weights.shape[2:] == (1 + max(len(a[0].ids) for a in plain), max(map(len, WORDS)))
