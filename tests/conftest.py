@@ -65,7 +65,7 @@ def letters(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     def make(folder: Path) -> None:
         write_letters(folder / "data.tsv")
         write_letters(folder / "test.tsv", 60, seed=1)
-        regard.train(folder / "data.tsv", folder / "run", steps=120, set=RECURRENT, quiet=True)
+        regard.train(folder / "data.tsv", folder / "run", steps=80, set=RECURRENT, quiet=True)
 
     return once("letters", make)
 

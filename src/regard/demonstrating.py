@@ -44,6 +44,7 @@ def demonstrate(run: Path, minutes: float) -> None:
         share, _ = _read(model, examples)
         print(f"Not seen in training, {dates.UNSEEN[name]}: {share:.0f} % right, {_sample(model, examples)}")
     text = next(e.text for e in found.test if e.locale == "fr" and len(e.text) < 28)
+    (run / "pictures").mkdir(exist_ok=True)
     picture = showing.show(model, [text], run / "pictures" / "alignment.png")
     page = showing.show(model, [e.text for e in _one_each(found.test)[:12]], run / "pictures" / "alignment.html")
     losses = [(entry["step"], entry["exact_match"]) for entry in _history(run)]
