@@ -114,8 +114,9 @@ def greedy(
 ) -> list[Hypothesis]:
     """The most probable token at every step, the lowest id among equals."""
     rules = _Rules.of(rows, limits, start, end, pad)
-    kept = _search(step, state, rules, lambda found, *_: found.argmax(-1, keepdim=True), 1, 1, 1.0)
-    return [mine[0] for mine in kept]
+    return [
+        mine[0] for mine in _search(step, state, rules, lambda found, *_: found.argmax(-1, keepdim=True), 1, 1, 1.0)
+    ]
 
 
 @torch.no_grad()
@@ -133,11 +134,9 @@ def sample(
     top_p: float | None = None,
     pad: int | None = None,
 ) -> list[Hypothesis]:
-    """Tokens drawn from softmax(log p / temperature), cut to the `top_k` most probable, then to the fewest of these
-    whose probabilities sum to `top_p`.
+    """Tokens drawn from softmax(log p / temperature), of the `top_k` best, and of these the fewest that reach `top_p`.
 
-    Every row has its own stream of random numbers, made from its seed alone: what is drawn for it does not depend on
-    the rows beside it, on their order or on the limits.
+    The random numbers of a row come from its seed alone: not from the rows beside it, their order or the limits.
     """
     rules = _Rules.of(rows, limits, start, end, pad)
     if not (temperature > 0 and math.isfinite(temperature)):
@@ -196,11 +195,11 @@ def _search(
     kept: list[list[Hypothesis]] = [[] for _ in range(rows)]
     worst = torch.full((rows,), -math.inf, dtype=torch.double)  # of the kept ones, once there are n_best
     steepest = torch.tensor([(maximum + 1) ** alpha for maximum in rules.maxima.tolist()], dtype=torch.double)
-    length = 0
     while len(row):
+        length = written.shape[1] - 1
         logits, state = step(written[:, -1], state)
         found = rules.log_probabilities(logits, row, length)
-        tokens, gained, willing = _proposals(found, row, length, rules, propose)
+        tokens, gained, willing = _offers(found, row, length, rules, propose)
         parent, token, total = _best(row, total[:, None] + gained, tokens, size)
         row = row[parent]
         normalised = total / (length + 1) ** alpha
@@ -210,12 +209,11 @@ def _search(
             one = Hypothesis(text, float(total[i]), float(normalised[i]), own)
             worst[row[i]] = _keep(kept[int(row[i])], one, n_best)
         alive = ((token != rules.end) & (total / steepest[row] >= worst[row])).nonzero().flatten()
-        before, row, total, parent = len(written), row[alive], total[alive], parent[alive]
+        row, total, parent = row[alive], total[alive], parent[alive]
         written = torch.cat((written[parent], token[alive, None]), 1)
         # Reordering copies the whole state: not when every hypothesis has gone on in its place, or none has.
-        if len(row) and not torch.equal(parent, torch.arange(before)):
+        if len(row) and not torch.equal(parent, torch.arange(len(logits))):
             state = state.reorder(parent)
-        length += 1
     if [] in kept:
         raise UserError(f"The model gives each token allowed in row {kept.index([])} probability 0, expected more.")
     return kept
@@ -229,9 +227,7 @@ def _keep(kept: list[Hypothesis], one: Hypothesis, n_best: int) -> float:
     return kept[-1].normalised if len(kept) == n_best else -math.inf
 
 
-def _proposals(
-    found: Tensor, row: Tensor, length: int, rules: _Rules, propose: Propose
-) -> tuple[Tensor, Tensor, Tensor]:
+def _offers(found: Tensor, row: Tensor, length: int, rules: _Rules, propose: Propose) -> tuple[Tensor, Tensor, Tensor]:
     """Tokens (live, some), their log-probabilities, and whether an end would be (live,) the model's own will.
 
     At the maximum length the end is the only proposal, at its own price: scores stay comparable.
@@ -249,11 +245,10 @@ def _proposals(
 def _best(row: Tensor, totals: Tensor, tokens: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     """The `size` best possible proposals of every row, best first: their hypothesis, token and total, (new live,) each.
 
-    `row` (live,) is in order. Among equal totals the better hypothesis comes first, then its better token.
+    `row` (live,) is sorted. Among equal totals the better hypothesis comes first, then its better token.
     """
     _, number, counts = row.unique_consecutive(return_inverse=True, return_counts=True)
-    first = counts.cumsum(0) - counts
-    each = tokens.shape[1]
+    first, each = counts.cumsum(0) - counts, tokens.shape[1]
     table = totals.new_full((len(counts), int(counts.max()), each), -math.inf)
     table[number, torch.arange(len(row)) - first[number]] = totals
     place = _order(table.flatten(1))[:, :size]
@@ -292,21 +287,15 @@ def _draw(found: Tensor, uniform: Tensor, temperature: float, top_k: int | None,
     lowered = (found - found.max(-1, keepdim=True).values) / temperature
     chance = lowered.nan_to_num(nan=0.0, neginf=-math.inf).softmax(-1)  # NaN: nothing is possible, the search says so
     summed = (chance if top_p is None else _nucleus(chance, top_p)).cumsum(-1)
-    whole = summed[:, -1:]
-    # Strictly below the whole sum, so that rounding cannot choose a token of no probability behind the last.
-    target = torch.minimum(uniform[:, None] * whole, torch.nextafter(whole, torch.zeros_like(whole)))
-    return torch.searchsorted(summed, target, right=True)
+    # A uniform number below 1 times the last sum stays below it in rounding: no token of probability 0 can be chosen.
+    return torch.searchsorted(summed, uniform[:, None] * summed[:, -1:], right=True)
 
 
 def _nucleus(chance: Tensor, top_p: float) -> Tensor:
     """The probabilities (rows, vocabulary) with 0 outside of the fewest largest that reach `top_p`."""
-    width = 64  # mostly enough, and much cheaper than sorting all; the answer does not depend on it
-    while True:
-        index = _top(chance, width)
-        largest = chance.gather(-1, index)
-        summed = largest.cumsum(-1)
-        if width >= chance.shape[-1] or bool((summed[:, -1] >= top_p).all()):
-            break
-        width *= 8
-    before = torch.nn.functional.pad(summed, (1, -1))
+    index = _top(chance, 64)  # mostly enough, and much cheaper than sorting all
+    if bool((chance.gather(-1, index).cumsum(-1)[:, -1] < top_p).any()):
+        index = _order(chance)
+    largest = chance.gather(-1, index)
+    before = torch.nn.functional.pad(largest.cumsum(-1), (1, -1))
     return torch.zeros_like(chance).scatter(-1, index, largest.masked_fill(before >= top_p, 0.0))

@@ -1,0 +1,72 @@
+"""Settings: written out in full and read back, overridden, and refused with the key, the value and a suggestion."""
+
+from pathlib import Path
+
+import pytest
+
+from regard import config
+from regard.errors import UserError
+
+
+def some(**model: object) -> config.Config:
+    return config.make({"data": {"train": ["a.tsv"]}, **({"model": model} if model else {})}, "here")
+
+
+@pytest.mark.parametrize(
+    "model", [{}, {"kind": "recurrent", "attention": "mlp"}, {"kind": "transformer", "position": "t5"}]
+)
+def test_what_is_written_is_read_back(model: dict[str, object], tmp_path: Path) -> None:
+    before = some(**model)
+    config.write(before, tmp_path / "config.yaml", {"model.kind": "because: of # this"})
+    text = (tmp_path / "config.yaml").read_text()
+    assert config.load(tmp_path / "config.yaml") == before
+    assert "# because: of # this" in text
+    for section in (before.data, before.model, before.training, before.decoding, before.tokens):
+        for name in type(section).model_fields:
+            assert f"  {name}: " in text, "every setting is written out"
+
+
+def test_numbers_like_1e_3_are_numbers(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("data: {train: [a.tsv]}\ntraining: {rate: 1e-3}\n")
+    assert config.load(tmp_path / "c.yaml").training.rate == 0.001
+    assert config.override(some(), ["training.rate=2e-3"]).training.rate == 0.002
+
+
+def test_overrides() -> None:
+    changed = config.override(
+        some(), ["model.kind=recurrent", "model.cell=gru", "training.steps=5", "training.minutes="]
+    )
+    assert isinstance(changed.model, config.Recurrent)
+    assert changed.model.cell == "gru"
+    assert changed.training.steps == 5
+    assert changed.training.minutes is None
+
+
+@pytest.mark.parametrize(("setting", "sentence"), [
+    ("training.ratte=1", "there is no setting 'training.ratte', did you mean 'training.rate'"),
+    ("rate=1", "there is no setting 'rate', did you mean 'training.rate'"),
+    ("model.head=4", "did you mean 'model.heads'"),
+    ("training.rate=fast", "training.rate: input should be a valid number.*found 'fast'"),
+    ("training.rate=-1", "training.rate: input should be greater than 0, found -1"),
+    ("model.norm=middle", "model.norm: input should be 'pre' or 'post', found 'middle'"),
+    ("model.kind=cnn", "does not match any of the expected tags"),
+    ("training.rate", "expected key=value"),
+    ("training.rate=[1", "the value '\\[1' cannot be read"),
+])  # fmt: skip
+def test_refusals_name_the_key_and_the_nearest(setting: str, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        config.override(some(), [setting])
+
+
+@pytest.mark.parametrize(("text", "sentence"), [
+    ("data: {train: [a.tsv]}\nmodell: {}\n", "there is no setting 'modell'"),
+    ("model: {}\n", "the setting 'data' is missing"),
+    ("- a\n", "holds no settings"),
+    ("data: {train: [a.tsv]}\nmodel: {kind: transformer, layers: [\n", r"c.yaml:3 is not valid YAML"),
+    ("data: {train: []}\n", "data.train: list should have at least 1 item"),
+])  # fmt: skip
+def test_files_are_refused_with_their_name(text: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(UserError, match=sentence) as raised:
+        config.load(tmp_path / "c.yaml")
+    assert "c.yaml" in str(raised.value)
