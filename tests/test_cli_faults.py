@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from regard.cli import main
-from tests.conftest import write_letters, write_numbers
+from tests.conftest import write_letters
 
-PAIRS = "".join(f"{word}\t{word.upper()}\n" for word in ("ab", "cab", "bad", "dab", "abba", "face", "cafe", "bead")).encode()
+PAIRS = "".join(
+    f"{word}\t{word.upper()}\n" for word in ("ab", "cab", "bad", "dab", "abba", "face", "cafe", "bead")
+).encode()
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,9 @@ def predicting(*more: str) -> Arguments:
 def changed_data(at: Place) -> list[str]:
     run, data = at.trained()
     write_letters(Path(data), 100, seed=5)
-    (Path(run) / "config.yaml").write_text((Path(run) / "config.yaml").read_text().replace(str(at.blind / "data.tsv"), data))
+    (Path(run) / "config.yaml").write_text(
+        (Path(run) / "config.yaml").read_text().replace(str(at.blind / "data.tsv"), data)
+    )
     return ["train", str(Path(run) / "config.yaml"), "-o", run]
 
 
@@ -97,8 +101,6 @@ def truncated(at: Place) -> str:
     whole = (at.letters / "run" / "model.safetensors").read_bytes()
     return at.copy(model_safetensors=whole[: len(whole) // 2])
 
-
-CHECKPOINTS = "config.yaml", "source.json", "target.json"
 
 # name: (the arguments, what the sentence must say)
 FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
@@ -116,11 +118,11 @@ FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "four columns": (reading(b"a\tb\tc\td\n" * 9), ("bad.tsv", "4 tab-separated columns")),
     "empty side": (reading(PAIRS + b"ab\t \n"), ("bad.tsv:9", "target is empty")),
     "damaged gzip": (reading(b"\x1f\x8b\x08\0\0\0\0\0\0\3garbage"), ("bad.tsv", "gzip")),
-    "unequal line counts": (lambda at: ["train", at.file("a", b"ab\nba\nab\n"), at.file("b", b"AB\nBA\n")], ("/a", "/b", "3", "2")),
+    "unequal line counts": (lambda at: ["train", at.file("a", b"ab\nba\nab\n"), at.file("b", b"AB\nBA\n")], ("/a:3", "/b 2", "align")),
     "one pair": (reading(b"ab\tAB\n"), ("bad.tsv", "1 pair", "too few")),
     "one pair in 8 copies": (reading(b"ab\tAB\n" * 8), ("bad.tsv", "no pair is left")),
     "all pairs too long": (training("--set", "data.longest=1"), ("pairs.tsv", "no pair is left", "data.longest")),
-    "missing validation file": (training("--valid", "none.tsv"), ("none.tsv", "no such file")),
+    "missing validation file": (training("--valid", "none.tsv"), ("none.tsv", "No such file")),
     "missing test file": (training("--steps", "1", "--test", "none.tsv"), ("none.tsv", "no such file")),
     "check a missing file": (lambda at: ["check", at.path("none.tsv")], ("none.tsv", "no such file")),
     "check against a missing test": (lambda at: ["check", at.file("p.tsv"), "--test", "none.tsv"], ("none.tsv", "no such file")),
@@ -173,6 +175,9 @@ FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "set to a word": (training("--set", "model.width=wide"), ("model.width", "valid integer", "'wide'")),
     "set to a fraction": (training("--set", "model.layers=1.5"), ("model.layers", "integer", "1.5")),
     "set to a list": (training("--set", "training.rate=[1]"), ("training.rate", "number", "[1]")),
+    "set to a date that is none": (training("--set", "training.rate=2024-13-45"), ("2024-13-45", "cannot be read")),
+    "set far too deep": (training("--set", "training.rate=" + "[" * 5000), ("training.rate", "cannot be read")),
+    "kind that is a list": (training("--set", "model.kind=[1]"), ("model", "[1]")),
     "set to infinity": (training("--set", "training.rate=.inf"), ("training.rate", "finite", "inf")),
     "negative size": (training("--set", "model.width=-4"), ("model.width", "greater than or equal to 2", "-4")),
     "no layers": (training("--set", "model.layers=0"), ("model.layers", "greater than or equal to 1", "0")),
@@ -185,7 +190,6 @@ FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "impossible recurrent size": (training("--set", "model.kind=recurrent", "--set", "model.width=65536", "--set", "model.layers=99"), ("model.width", "memory", "GB")),
     "impossible hidden size": (training("--set", "model.hidden=1000000", "--set", "model.width=16384"), ("model.width", "memory", "GB")),
     "impossible vocabulary": (training("--set", "tokens.source_level=bpe", "--set", "tokens.size=2"), ("tokens.size", "greater than or equal to 5")),
-    "sub-words fewer than characters": (training("--set", "tokens.source_level=bpe", "--set", "tokens.size=6"), ("6", "characters")),
     "joint vocabulary of two levels": (training("--set", "tokens.source_level=words", "--set", "tokens.joint=true"), ("tokens.joint", "words", "characters")),
     "no minutes": (training("--minutes", "0"), ("training.minutes", "greater than 0")),
     "negative minutes": (training("--minutes", "-3"), ("training.minutes", "greater than 0", "-3")),
@@ -206,7 +210,7 @@ FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "config with a model without a kind": (settings("data: {train: [a]}\nmodel: {width: 8}\n"), ("my.yaml", "model", "kind")),
     "config without data": (settings("task: convert\n"), ("my.yaml", "'data' is missing")),
     "config with no training data": (settings("data: {train: []}\n"), ("my.yaml", "data.train", "at least 1")),
-    "config with missing data": (settings("data: {train: [none.tsv]}\n"), ("none.tsv", "no such file")),
+    "config with missing data": (settings("data: {train: [none.tsv]}\n"), ("none.tsv", "No such file")),
     "check a config with a bad value": (lambda at: ["check", at.file("c.yaml", b"data: {train: [a]}\ntraining: {rate: -1}\n")], ("c.yaml", "training.rate", "greater than 0", "-1")),
     "check a config of a giant": (lambda at: ["check", at.file("c.yaml", b"data: {train: [a]}\nmodel: {kind: transformer, width: 65536, layers: 999}\n")], ("c.yaml", "model.width", "GB")),
     "demo without time": (lambda at: ["demo", "-o", at.path("run"), "--minutes", "0"], ("minutes", "greater than 0")),
@@ -222,9 +226,10 @@ FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "top k of none": (predicting("--sample", "--top-k", "0"), ("top_k", "0")),
     "sampling options without --sample": (predicting("--temperature", "0.5"), ("--temperature", "--sample")),
     "negative seed of a sample": (predicting("--sample", "--seed", "-1"), ("seed", "-1")),
-    "negative length penalty": (predicting("--length-penalty", "-1"), ("length_penalty", "-1")),
+    "negative length penalty": (predicting("--length-penalty", "-1"), ("length penalty", "-1")),
     "negative minimum": (predicting("--minimum", "-1"), ("minimum", "-1")),
-    "no longest": (predicting("--longest", "0"), ("longest", "0")),
+    "no longest": (predicting("--longest", "0"), ("--longest", "0")),
+    "endless minimum": (predicting("--minimum", "1000000000"), ("--minimum", "1000000000")),
     "minimum beyond the longest": (predicting("--minimum", "9", "--longest", "3"), ("minimum", "longest", "9", "3")),
     "unknown alignment": (predicting("--alignment", "foo"), ("--alignment", "'foo'", "hard or soft")),
     "alignment without attention": (lambda at: ["predict", str(at.blind / "run"), "ab", "--alignment", "hard"], ("no attention",)),
@@ -237,6 +242,7 @@ FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "text too long to show": (lambda at: ["show", at.run, "ab" * 5000, "-o", at.path("a.png")], ("too long",)),
     "several texts in a picture": (lambda at: ["show", at.run, "ab", "ba", "-o", at.path("a.png")], ("one text", "found 2", ".html")),
     "one answer to two texts": (lambda at: ["show", at.run, "ab", "ba", "--answer", "AB", "-o", at.path("a.html")], ("--answer", "found 2")),
+    "answer too long to show": (lambda at: ["show", at.run, "ab", "--answer", "AB" * 5000, "-o", at.path("a.png")], ("too long", "10,000 tokens")),
     "empty answer": (lambda at: ["show", at.run, "ab", "--answer", "", "-o", at.path("a.png")], ("--answer", "empty")),
     "picture into nowhere": (lambda at: ["show", at.run, "ab", "-o", at.path("no/where.png")], ("where.png", "cannot be written")),
     "page into nowhere": (lambda at: ["show", at.run, "ab", "-o", at.path("no/where.html")], ("where.html", "cannot be written")),
@@ -273,7 +279,7 @@ def test_a_fault_is_one_sentence(name: str, place: Place, capsys: pytest.Capture
     said = [line for line in err.splitlines() if line.startswith("regard: ")]
     assert len(said) == 1, err
     assert err.splitlines()[-1] == said[0], "the fault is the last that is said"
-    assert said[0].endswith((".", "?")) and not said[0].endswith(("..", "?.")), said[0]
+    assert not said[0].endswith(("..", "?.", " ")), said[0]
     missing = [word for word in words if word not in said[0]]
     assert not missing, f"{missing} not in: {said[0]}"
     assert not out, "nothing was found, so nothing belongs on standard output"

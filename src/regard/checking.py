@@ -42,13 +42,8 @@ def check_data(paths: Sequence[str], test: Sequence[str]) -> tuple[str, bool]:
 
 def expectation(config: Config) -> str:
     """What a training of these settings needs in memory: weights, gradients, two moments, and a batch's activations."""
-    model = config.model
-    size = config.tokens.size or 200
-    per_layer = (
-        12 * model.width**2 if model.kind == "recurrent" else 4 * model.width**2 + 2 * model.width * model.hidden
-    )
-    parameters = 2.5 * model.layers * per_layer + (1 if config.tokens.joint else 2) * size * model.width
-    activations = config.training.budget * (model.width * 30 * model.layers + 2 * size) * 4
+    model, parameters = config.model, settings.parameters(config)
+    activations = config.training.budget * (model.width * 30 * model.layers + 2 * (config.tokens.size or 200)) * 4
     total = 16 * parameters + activations + 400e6
     return f"about {parameters / 1e6:.1f} million parameters; training needs about {total / 1e9:.1f} GB of memory"
 

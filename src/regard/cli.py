@@ -68,15 +68,15 @@ def predict(
     run: Run,
     text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]…", help="texts; lines of standard input if there are none")] = None,
     beam: Annotated[int | None, typer.Option(help="hypotheses kept by the search; 1 is greedy")] = None,
-    n_best: Annotated[int, typer.Option(help="answers to each text, tab-separated lines")] = 1,
+    n_best: Annotated[int, typer.Option(help="answers to each text, a line each")] = 1,
     length_penalty: Annotated[float | None, typer.Option(help="score ÷ length to this power")] = None,
     minimum: Annotated[int, typer.Option(help="fewest tokens of an answer")] = 0,
     longest: Annotated[int | None, typer.Option(help="most tokens of an answer")] = None,
     sample: Annotated[bool, typer.Option("--sample", help="draw answers at random")] = False,
-    temperature: Annotated[float, typer.Option(help="of sampling: below 1 is more certain")] = 1.0,
+    temperature: Annotated[float | None, typer.Option(help="of sampling: below 1 is more certain")] = None,
     top_k: Annotated[int | None, typer.Option(help="sample among the k most probable")] = None,
     top_p: Annotated[float | None, typer.Option(help="sample among the most probable that make up p")] = None,
-    seed: Annotated[int, typer.Option(help="of sampling")] = 1,
+    seed: Annotated[int | None, typer.Option(help="of sampling; 1 by default")] = None,
     alignment: Annotated[str | None, typer.Option(metavar="hard|soft", help="where each output word looked: 0-0 1-2, or JSON weights")] = None,
     with_score: Annotated[bool, typer.Option("--with-score", help="log-probability before each answer")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
@@ -87,23 +87,10 @@ def predict(
     """
     from regard import predicting, running
 
-    if n_best < 1:
-        raise UserError(f"--n-best is {n_best}, expected 1 or more.")
-    changes: dict[str, Any] = {
-        "minimum": minimum,
-        "n_best": n_best,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-    }
-    changes |= {
-        k: v for k, v in (("beam", beam), ("length_penalty", length_penalty), ("longest", longest)) if v is not None
-    }
-    if n_best > changes.get("beam", 5):
-        changes["beam"] = n_best
-    if sample:
-        changes["seed"] = seed
     shown = predicting.Shown(alignment=alignment, with_score=with_score, as_json=as_json)
+    draws = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    looks = {"beam": beam, "n_best": n_best, "length_penalty": length_penalty, "minimum": minimum, "longest": longest}
+    changes = predicting.changes(looks, draws, sample=sample)
     lines = predicting.standard_input() if not text else iter([text])
     predicting.predict(running.load(run), lines, changes, shown, sys.stdout)
 
@@ -124,7 +111,7 @@ def evaluate(
     """
     from regard import predicting, running
 
-    changes = {} if beam is None else {"beam": beam}
+    changes = predicting.changes({"beam": beam}, {}, sample=False)
     report = predicting.evaluate(
         running.load(run), data, changes, lowercase=lowercase, by_length=by_length, output=output
     )
@@ -211,17 +198,23 @@ def example(model: Any) -> str:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; a fault of the user's is one sentence, never a traceback (REGARD_DEBUG=1 shows it)."""
-    sys.exit(_guarded(lambda: app(arguments, standalone_mode=False)))
+    sys.exit(_guarded(lambda: _run(arguments)))
 
 
-def _guarded(run: Callable[[], Any]) -> int:
+def _run(arguments: list[str] | None) -> int:
+    code = app(arguments, standalone_mode=False)
+    sys.stdout.flush()  # here, where a closed pipe or a full disk can still be told
+    return int(code or 0)
+
+
+def _guarded(run: Callable[[], int]) -> int:
     from click.exceptions import Abort, ClickException
     from click.exceptions import Exit as ClickExit
 
     if os.environ.get("REGARD_DEBUG"):
-        return int(run() or 0)
+        return run()
     try:
-        return int(run() or 0)
+        return run()
     except UserError as error:
         say(f"regard: {error}")
         return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,7 +20,7 @@ Score = Literal["none", "mean", "dot", "scaled_dot", "bilinear", "additive", "ml
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", validate_assignment=True)
+    model_config = ConfigDict(extra="forbid", validate_assignment=True, allow_inf_nan=False)
 
 
 class Data(Section):
@@ -28,7 +29,7 @@ class Data(Section):
     test: list[str] = Field([], description="the same for the final test, used once")
     faults: Literal["stop", "skip"] = Field("stop", description="a faulty line stops, or is skipped and counted")
     held_out: int = Field(500, ge=1, description="pairs held out for validation if none are given")
-    longest: int = Field(256, ge=1, description="pairs with a side of more tokens are left out of training")
+    longest: int = Field(256, ge=1, le=10**6, description="pairs with a side of more tokens are left out of training")
 
 
 class Tokens(Section):
@@ -69,7 +70,7 @@ KINDS: dict[str, type[Transformer] | type[Recurrent]] = {"transformer": Transfor
 class Training(Section):
     budget: int = Field(4096, ge=1, description="source and target tokens of a batch, padding included")
     accumulate: int = Field(1, ge=1, description="batches per step")
-    rate: float = Field(1e-3, gt=0, description="highest learning rate")
+    rate: float = Field(1e-3, gt=0, le=10, description="highest learning rate")
     schedule: Literal["cosine", "inverse_sqrt", "constant"] = Field("cosine", description="after the warm-up")
     warmup: int = Field(400, ge=0, description="steps in which the learning rate rises")
     decay: float = Field(0.0, ge=0, description="weight decay (AdamW)")
@@ -80,14 +81,14 @@ class Training(Section):
     every: int | None = Field(None, ge=1, description="steps between validations; empty: 25 over the run")
     patience: int = Field(10, ge=1, description="validations without a better score before it stops")
     average: int = Field(5, ge=1, description="checkpoints averaged at the end, if that scores better")
-    seed: int = Field(1, ge=0, description="governs weights, order and dropout")
+    seed: int = Field(1, ge=0, lt=2**63, description="governs weights, order and dropout")
 
 
 class Decoding(Section):
-    beam: int = Field(5, ge=1, description="hypotheses kept by the search")
-    length_penalty: float = Field(1.0, ge=0, description="score ÷ length to this power")
+    beam: int = Field(5, ge=1, le=1000, description="hypotheses kept by the search")
+    length_penalty: float = Field(1.0, ge=0, le=10, description="score ÷ length to this power")
     factor: float = Field(3.0, gt=0, description="an answer to n tokens has at most factor · (n + 3) + 3")
-    longest: int = Field(256, ge=1, description="most tokens of an answer in any case")
+    longest: int = Field(256, ge=1, le=10**6, description="most tokens of an answer in any case")
 
 
 class Config(Section):
@@ -105,7 +106,7 @@ def load(path: Path) -> Config:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: the settings cannot be read: {error.strerror}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date such as 2024-13-01 is a ValueError
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         raise UserError(f"{path}{line} is not valid YAML: {getattr(error, 'problem', None) or error}.") from error
@@ -117,9 +118,11 @@ def load(path: Path) -> Config:
 def make(found: dict[str, Any], where: str) -> Config:
     """Settings from a nested dictionary; the first fault is named with its key, what was expected and found."""
     try:
-        return Config.model_validate(found)
+        config = Config.model_validate(found)
     except ValidationError as error:
         raise UserError(_sentence(error, where)) from error
+    _refuse_giant(config, where, 4)
+    return config
 
 
 def override(config: Config, settings: list[str]) -> Config:
@@ -131,26 +134,58 @@ def override(config: Config, settings: list[str]) -> Config:
             raise UserError(f"--set {setting}: expected key=value, such as --set training.rate=0.001.")
         try:
             parsed = yaml.safe_load(value) if value else None
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise UserError(f"--set {setting}: the value {value!r} cannot be read.") from error
-        if key == "model.kind" and parsed != found["model"]["kind"] and parsed in KINDS:
-            found["model"] = KINDS[parsed]().model_dump()  # the other kind has other settings
+        if key == "model.kind" and parsed != found["model"]["kind"] and str(parsed) in KINDS:
+            found["model"] = KINDS[str(parsed)]().model_dump()  # the other kind has other settings
             continue
         *path, last = key.split(".")
         section: Any = found
         for name in path:
             section = section.get(name) if isinstance(section, dict) else None
         if not isinstance(section, dict) or last not in section:
-            raise UserError(f"--set {setting}: there is no setting {key!r}{nearest(key, list(_keys(found)))}.")
+            raise UserError(f"--set {setting}: there is no setting {key!r}{nearest(key, list(_keys(found)))}")
         section[last] = parsed
-    return make(found, "--set")
+    config = make(found, "--set")
+    _refuse_giant(config, "--set", 16)  # training keeps a gradient and two moments of each weight
+    return config
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """ ", did you mean …?" for an unknown name, or nothing."""
+    """The end of a sentence about an unknown name: ", did you mean …?", or "." if nothing is near."""
     ends = {key.rpartition(".")[2]: key for key in known}
     close = difflib.get_close_matches(name, known, 1) or difflib.get_close_matches(name.rpartition(".")[2], ends, 1)
-    return f", did you mean {ends.get(close[0], close[0])!r}?" if close else ""
+    return f", did you mean {ends.get(close[0], close[0])!r}?" if close else "."
+
+
+def parameters(config: Config) -> int:
+    """About how many weights a model has; a vocabulary whose size depends on the data counts as 200 tokens."""
+    model, size = config.model, config.tokens.size or 200
+    if isinstance(model, Transformer):
+        layers = model.layers * (12 * model.width**2 + 4 * model.width * model.hidden)
+    else:
+        gates = 4 if model.cell == "lstm" else 3
+        layers = model.width**2 * ((8 * model.layers - 1) * gates + 12)
+    return layers + (1 if config.tokens.joint else 2) * size * model.width
+
+
+def memory() -> int:
+    """Bytes of memory there are for this process: the machine's, or less if a container allows less."""
+    limit = Path("/sys/fs/cgroup/memory.max")
+    allowed = limit.read_text().strip() if limit.is_file() else ""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(machine, int(allowed)) if allowed.isdigit() else machine
+
+
+def _refuse_giant(config: Config, where: str, each: int) -> None:
+    """A model that cannot fit is refused while it is still a number: afterwards the system ends the process."""
+    needed = each * parameters(config)
+    if needed > memory():
+        raise UserError(
+            f"{where}: model.width={config.model.width} and model.layers={config.model.layers} need about "
+            f"{needed / 1e9:,.0f} GB of memory for {parameters(config):,} weights, there are {memory() / 1e9:,.0f} GB: "
+            "make the model smaller."
+        )
 
 
 def write(config: Config, path: Path, reasons: dict[str, str] | None = None) -> None:
@@ -197,7 +232,9 @@ def _sentence(error: ValidationError, where: str) -> str:
         known = _keys(Config(data=Data(train=["…"])).model_dump()) + [
             f"model.{name}" for name in Recurrent.model_fields
         ]
-        return f"{where}: there is no setting {key!r}{nearest(key, known)}."
+        if len(path) == 1:
+            known = list(Config.model_fields) + known
+        return f"{where}: there is no setting {key!r}{nearest(key, known)}"
     if first["type"] == "missing":
         return f"{where}: the setting {key!r} is missing."
     found = "" if isinstance(first["input"], dict) else f", found {first['input']!r}"

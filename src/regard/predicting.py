@@ -22,6 +22,7 @@ from regard.preparing import by_source
 from regard.running import Model
 
 AHEAD = 512  # lines taken together at most
+RANGES = {"beam": (1, 1000), "n_best": (1, 1000), "minimum": (0, 10_000), "longest": (1, 10_000)}
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,37 @@ class Shown:
             raise UserError(f"--alignment is {self.alignment!r}, expected hard or soft.")
 
 
+def changes(looks: dict[str, Any], draws: dict[str, Any], *, sample: bool) -> dict[str, Any]:
+    """The options of the command line as changes to a run's own search; None is an option not given.
+
+    `looks` is how the most probable answers are looked for, `draws` how answers are drawn instead, if `sample`.
+    """
+    for name, (low, high) in RANGES.items():
+        value = looks.get(name)
+        if value is not None and not low <= value <= high:
+            raise UserError(f"{_option(name)} is {value}, expected {low} to {high:,}.")
+    given = {name: value for name, value in (looks | draws).items() if value is not None}
+    beam, n_best, minimum, longest = (given.get(name) for name in RANGES)
+    if n_best and beam and n_best > beam:
+        raise UserError(f"--n-best is {n_best} and --beam {beam}: a beam finds at most as many answers as its size.")
+    if minimum and longest and minimum > longest:
+        raise UserError(f"--minimum is {minimum} and --longest {longest}: the longest must not be below the minimum.")
+    unused = [_option(name) for name in draws if name in given]
+    if unused and not sample:
+        raise UserError(f"{unused[0]} changes how answers are drawn: give --sample too, or leave it out.")
+    if sample and n_best and n_best > 1:
+        raise UserError(f"--n-best is {n_best}, but --sample draws one answer: draw again with another --seed.")
+    return {"seed": 1, **given} if sample else given
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
 def standard_input() -> Iterator[list[str]]:
     """Lines as they come: whatever is there is taken together, but nobody waits for more than one line."""
+    if sys.stdin is None:
+        raise UserError("Standard input is closed and no text was given: name a text, or pipe lines in.")
     if sys.stdin.isatty():
         print("type a line and press Enter; end with Ctrl-D", file=sys.stderr)
     handle, number, waiting, ended = sys.stdin.fileno(), 0, b"", False
@@ -67,13 +97,31 @@ def _text(raw: bytes, number: int) -> str:
 
 def predict(model: Model, chunks: Iterator[list[str]], changes: dict[str, Any], shown: Shown, out: TextIO) -> None:
     """The answers to each chunk of lines, written before the next chunk is read."""
-    for texts in chunks:
-        for start in range(0, len(texts), AHEAD):
-            some = texts[start : start + AHEAD]
-            answers = model.answers(some, **changes)
-            for line in lines_for(model, some, answers, shown):
+    if changes.get("n_best", 1) > 1 and "beam" not in changes:
+        changes = changes | {"beam": max(changes["n_best"], model.config.decoding.beam)}
+    number = 0
+    for chunk in chunks:
+        texts = [text.strip() for text in chunk]  # as the training data was read
+        while texts:
+            room = AHEAD - number % AHEAD
+            some, texts = texts[:room], texts[room:]
+            for line in lines_for(model, some, _answers(model, some, number, changes), shown):
                 out.write(line + "\n")
             out.flush()
+            number += len(some)
+
+
+def _answers(model: Model, texts: list[str], number: int, changes: dict[str, Any]) -> list[list[Answer]]:
+    """The answers to texts of which the first is line `number` of the input.
+
+    A draw depends on the seed and on the text's place among those asked together. Lines come in chunks that depend on
+    time, so each is put at its place in a block of AHEAD lines: empty texts before it cost nothing.
+    """
+    if "seed" not in changes:
+        return model.answers(texts, **changes)
+    block, place = divmod(number, AHEAD)
+    seed = changes["seed"] + 1_000_003 * block
+    return model.answers([""] * place + texts, **changes | {"seed": seed})[place:]
 
 
 def lines_for(model: Model, texts: Sequence[str], answers: list[list[Answer]], shown: Shown) -> Iterator[str]:
@@ -170,6 +218,10 @@ def evaluate(
     output: Path | None = None,
 ) -> Report:
     pairs = by_source(read_pairs([Path(path) for path in paths]))
+    if not pairs:
+        raise UserError(f"{paths[0]}: there is no pair in it to evaluate on.")
+    if output is not None and not output.parent.is_dir():
+        raise UserError(f"{output}: cannot be written: there is no folder {output.parent}.")
     how: Search = model.search(**changes)
     scores, answers = model.task.evaluate(pairs, how)
     references = [texts for _, texts in pairs]

@@ -114,9 +114,7 @@ def greedy(
 ) -> list[Hypothesis]:
     """The most probable token at every step, the lowest id among equals."""
     rules = _Rules.of(rows, limits, start, end, pad)
-    return [
-        mine[0] for mine in _search(step, state, rules, lambda found, *_: found.argmax(-1, keepdim=True), 1, 1, 1.0)
-    ]
+    return [one for (one,) in _search(step, state, rules, lambda found, *_: found.argmax(-1, keepdim=True), 1, 1, 1.0)]
 
 
 @torch.no_grad()
@@ -153,7 +151,7 @@ def sample(
     def draw(found: Tensor, row: Tensor, length: int) -> Tensor:
         return _draw(found.cpu().double(), uniform[row, length], temperature, top_k, top_p).to(found.device)
 
-    return [mine[0] for mine in _search(step, state, rules, draw, 1, 1, 1.0)]
+    return [one for (one,) in _search(step, state, rules, draw, 1, 1, 1.0)]
 
 
 @torch.no_grad()

@@ -19,34 +19,41 @@ SUFFIXES = (".png", ".svg", ".html", ".npz")
 
 def show(model: Model, texts: Sequence[str], path: Path, *, answer: str | None = None, grid: bool = False) -> Path:
     """Convert each text (or take `answer`), and write what the suffix of `path` says."""
-    if path.suffix not in SUFFIXES:
-        raise UserError(f"{path}: the suffix {path.suffix!r} is unknown, expected one of {', '.join(SUFFIXES)}.")
-    for text in texts:
-        if not model.task.source.encode(text):
-            raise UserError(f"The text {text!r} is empty: there is nothing to look at.")
-    if answer is not None and len(texts) > 1:
-        raise UserError(f"--answer goes with one text, found {len(texts)}.")
-    examples = [looked(model, text, answer) for text in texts]
+    texts = [text.strip() for text in texts]  # as the training data was read
+    _refuse(texts, path, answer, grid)
+    answers = [answer_ids(model, text, answer) for text in texts]
     if path.suffix == ".html":
+        examples = [looked(model, text, ids) for text, ids in zip(texts, answers, strict=True)]
         return page.write(path, examples, title=f"{model.folder.name}: where it looked")
-    if len(texts) > 1:
-        raise UserError(f"{path}: a picture shows one text, found {len(texts)}; an .html page shows several.")
     if path.suffix == ".npz":
-        return _numbers(path, examples[0])
-    crossing = next((m for m in examples[0].maps if m.rows != m.columns), None)
-    if crossing is None:
+        return _numbers(path, looked(model, texts[0], answers[0]))
+    if not model.task.crossing():
         raise UserError("This model has no attention between target and source: there is no alignment to draw.")
     if grid:
-        return pictures.save(pictures.grid(crossing.weights, examples[0].target, examples[0].source), path)
-    weights, rows, columns = aligned(model, texts[0], answer_ids(model, texts[0], answer))
-    return pictures.save(pictures.alignment(weights, rows, columns), path)
+        example = looked(model, texts[0], answers[0])
+        crossing = next(m for m in example.maps if m.rows != m.columns)
+        return pictures.save(pictures.grid(crossing.weights, example.target, example.source), path)
+    return pictures.save(pictures.alignment(*aligned(model, texts[0], answers[0])), path)
 
 
-def looked(model: Model, text: str, answer: str | None) -> page.Example:
-    """One text with all attention of all layers and heads."""
+def _refuse(texts: Sequence[str], path: Path, answer: str | None, grid: bool) -> None:
+    """What cannot be drawn, before anything is computed."""
+    if path.suffix not in SUFFIXES:
+        raise UserError(f"{path}: the suffix {path.suffix!r} is unknown, expected one of {', '.join(SUFFIXES)}.")
+    if grid and path.suffix not in (".png", ".svg"):
+        raise UserError(f"{path}: --grid goes with .png and .svg; .html and .npz hold every layer and head anyway.")
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: cannot be written: there is no folder {path.parent}.")
+    if answer is not None and len(texts) > 1:
+        raise UserError(f"--answer goes with one text, found {len(texts)}.")
+    if len(texts) > 1 and path.suffix != ".html":
+        raise UserError(f"{path}: a picture shows one text, found {len(texts)}; an .html page shows several.")
+
+
+def looked(model: Model, text: str, target: list[int]) -> page.Example:
+    """One text and the tokens of its answer, with all attention of all layers and heads."""
     task = model.task
     ids = task.source.encode(text)
-    target = answer_ids(model, text, answer)
     with watch(task.network) as seen:
         task.look([(ids, target)])
     source_names = task.source.pieces(text)
@@ -67,7 +74,20 @@ def looked(model: Model, text: str, answer: str | None) -> page.Example:
 
 def answer_ids(model: Model, text: str, answer: str | None) -> list[int]:
     """The tokens of a given answer, or of the model's own."""
-    return model.task.target.encode(answer) if answer is not None else model.answers([text])[0][0].ids
+    source, limit = model.task.source.encode(text), 4 * model.config.data.longest
+    ids = model.answers([text])[0][0].ids if answer is None else model.task.target.encode(answer.strip())
+    if not source:
+        raise UserError(f"The text {text!r} is empty: there is nothing to look at.")
+    if not ids and answer is None:
+        raise UserError(f"The model's answer to {text!r} is empty: look at an answer of yours with --answer.")
+    if not ids:
+        raise UserError("--answer is empty, expected an answer to look at.")
+    if max(len(source), len(ids)) > limit:
+        raise UserError(
+            f"The text or its answer is too long to show: {max(len(source), len(ids)):,} tokens, expected at most "
+            f"{limit:,} (4 × data.longest)."
+        )
+    return ids
 
 
 def _kind(key: str) -> str:
