@@ -257,6 +257,7 @@ FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
 def place(tmp_path: Path, letters: Path, numbers: Path, blind: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("REGARD_DEBUG", raising=False)
+    monkeypatch.setattr("regard.config.memory", lambda: 16 * 2**30)  # what is impossible does not depend on the machine
     return Place(tmp_path, letters, numbers, blind)
 
 
@@ -288,3 +289,106 @@ def test_a_fault_is_one_sentence(name: str, place: Place, capsys: pytest.Capture
 def test_there_are_many_faults() -> None:
     assert len(FAULTS) >= 45
     assert all(words for _, words in FAULTS.values())
+
+
+# ---- usage: click's own words and exit 2 ---------------------------------------------------------------------------
+
+USAGE: dict[str, tuple[list[str], str]] = {
+    "unknown command": (["tarin", "a.tsv"], "No such command 'tarin'"),
+    "unknown option": (["train", "a.tsv", "--fast"], "No such option: --fast"),
+    "no data": (["train"], "Missing argument"),
+    "no run": (["predict"], "Missing argument"),
+    "no text to show": (["show", "run"], "Missing argument"),
+    "steps that are a word": (["train", "a.tsv", "--steps", "many"], "valid integer"),
+    "beam that is a fraction": (["predict", "run", "--beam", "1.5"], "valid integer"),
+    "option without its value": (["train", "a.tsv", "--seed"], "requires an argument"),
+}
+
+
+@pytest.mark.parametrize("name", USAGE)
+def test_wrong_usage_exits_with_2(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, words = USAGE[name]
+    assert called(arguments) == 2
+    out, err = capsys.readouterr()
+    assert words.lower() in " ".join(err.replace("│", " ").split()).lower()
+    assert "Error: " in err
+    assert "Traceback" not in err
+    assert not out
+
+
+# ---- as a user would, in a process of its own ----------------------------------------------------------------------
+
+
+def regard(arguments: list[str], given: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-c", "from regard.cli import main; main()", *arguments]
+    plain = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", **environment}
+    return subprocess.run(command, input=given, capture_output=True, env=plain, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("name", ["missing file", "truncated weights", "unknown setting"])
+def test_a_process_says_the_same_and_exits_with_1(name: str, place: Place) -> None:
+    arguments, words = FAULTS[name]
+    done = regard(arguments(place))
+    assert done.returncode == 1
+    assert not done.stdout
+    (said,) = done.stderr.decode().splitlines()
+    assert said.startswith("regard: ")
+    assert all(word in said for word in words)
+
+
+def test_an_impossible_size_is_refused_before_memory_is_taken(place: Place) -> None:
+    import resource
+
+    settings = ["--set", "model.width=65536", "--set", "model.layers=1000"]
+    done = regard(["train", place.file("pairs.tsv"), "-o", place.path("run"), *settings])
+    assert done.returncode == 1
+    assert b"GB of memory" in done.stderr
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 3e6, "kilobytes: no more than torch itself"
+    assert not Path(place.path("run")).exists()
+
+
+def test_bad_input_lines_are_named_and_those_before_them_answered(place: Place) -> None:
+    done = regard(["predict", place.run], b"ab\nb\xe9\n")
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines()[-1].startswith("regard: standard input:2: byte 2 is not UTF-8")
+    assert b"Traceback" not in done.stderr
+
+
+def test_closed_standard_input_is_said(place: Place) -> None:
+    code = "import os; os.close(0); os.execvp(os.sys.executable, [os.sys.executable, *os.sys.argv[1:]])"
+    command = [sys.executable, "-c", code, "-c", "from regard.cli import main; main()", "predict", place.run]
+    done = subprocess.run(command, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert done.stderr.decode().startswith("regard: Standard input is closed")
+
+
+def test_a_full_disk_is_said(place: Place) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    command = [sys.executable, "-c", "from regard.cli import main; main()", "check", place.file("pairs.tsv")]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=120, check=False)
+    assert done.returncode == 1
+    assert b"No space left" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_debugging_shows_the_traceback(place: Place) -> None:
+    done = regard(["predict", place.path("none"), "a"], REGARD_DEBUG="1")
+    assert done.returncode == 1
+    assert b"Traceback" in done.stderr
+
+
+def test_a_folder_that_cannot_be_written_to(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    locked = place.folder / "locked"
+    locked.mkdir(mode=0o500)
+    if os.access(locked, os.W_OK):
+        pytest.skip("this user may write everywhere")
+    for arguments in (
+        ["train", place.file("p.tsv"), "-o", str(locked / "run")],
+        ["show", place.run, "ab", "-o", str(locked / "a.png")],
+        ["evaluate", place.run, place.file("p.tsv"), "-o", str(locked / "a.txt")],
+        ["average", place.run, "-o", str(locked / "mean")],
+    ):
+        assert called(arguments) == 1
+        assert "Permission denied" in capsys.readouterr().err.splitlines()[-1]

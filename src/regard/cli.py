@@ -25,7 +25,7 @@ app = typer.Typer(
 )
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="folder that `regard train` wrote")]
-Output = Annotated[Path | None, typer.Option("-o", "--output")]
+WrongUsage: Any = typer.BadParameter.__mro__[2]  # ClickException, of click or of the click inside newer typers
 Json = Annotated[bool, typer.Option("--json", help="one JSON object")]
 
 
@@ -208,9 +208,6 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _guarded(run: Callable[[], int]) -> int:
-    from click.exceptions import Abort, ClickException
-    from click.exceptions import Exit as ClickExit
-
     if os.environ.get("REGARD_DEBUG"):
         return run()
     try:
@@ -218,12 +215,10 @@ def _guarded(run: Callable[[], int]) -> int:
     except UserError as error:
         say(f"regard: {error}")
         return 1
-    except ClickExit as leave:
-        return int(leave.exit_code)
-    except ClickException as error:
+    except WrongUsage as error:
         error.show(file=sys.stderr)
-        return error.exit_code
-    except (Abort, KeyboardInterrupt):
+        return int(error.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
         say("regard: stopped")
         return 130
     except BrokenPipeError:

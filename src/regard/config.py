@@ -36,6 +36,7 @@ class Tokens(Section):
     source_level: Level = Field("characters", description="what a source token is")
     target_level: Level = Field("characters", description="what a target token is")
     joint: bool = Field(False, description="one vocabulary for both sides")
+    lowercase: bool = Field(False, description="both sides in lower case")
     size: int | None = Field(None, ge=5, description="largest number of tokens of a vocabulary (sub-words and words)")
 
 

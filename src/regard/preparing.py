@@ -6,6 +6,7 @@ import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -107,12 +108,12 @@ def vocabularies(config: Config, split: Split, run: Path) -> tuple[Tokenizer, To
                 f"tokens.joint needs one level for both sides, found {tokens.source_level} and {tokens.target_level}."
             )
         texts = (text for pair in islice(split.train(), LEARN_FROM) for text in (pair.source, pair.target))
-        both = Tokenizer.train(texts, tokens.source_level, tokens.size)
+        both = Tokenizer.train(texts, tokens.source_level, tokens.size, lowercase=tokens.lowercase)
         source, target = both, both
     else:
-        learn = Tokenizer.train
-        source = learn((p.source for p in islice(split.train(), LEARN_FROM)), tokens.source_level, tokens.size)
-        target = learn((p.target for p in islice(split.train(), LEARN_FROM)), tokens.target_level, tokens.size)
+        learn = partial(Tokenizer.train, size=tokens.size, lowercase=tokens.lowercase)
+        source = learn((p.source for p in islice(split.train(), LEARN_FROM)), tokens.source_level)
+        target = learn((p.target for p in islice(split.train(), LEARN_FROM)), tokens.target_level)
     source.save(run / "source.json")
     target.save(run / "target.json")
     return source, target

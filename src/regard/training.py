@@ -24,6 +24,7 @@ from regard.preparing import Prepared, Say
 from regard.progress import Progress
 
 WARM = 12  # steps timed before the number of steps is settled
+Window = list[tuple[float, int, float]]  # loss, tokens and seconds of the steps since the last validation
 BAD_STEPS = 5  # non-finite steps in a row that end a run
 
 
@@ -82,7 +83,7 @@ class Trainer:
             if self.at.step == 0:
                 self._try_largest()
             started = time.monotonic() - self.at.seconds
-            window: list[tuple[float, int, float]] = []  # loss, tokens, seconds of the steps since the last report
+            window: Window = []
             while not self._finished():
                 began = time.monotonic()
                 loss, tokens = self._step()
@@ -159,15 +160,22 @@ class Trainer:
             self.optimiser.zero_grad(set_to_none=True)
             torch.set_rng_state(random)
 
-    def _settle(self, window: list[tuple[float, int, float]]) -> None:
-        """How many steps fit into the minutes, once the first have been timed."""
-        if self.at.steps is not None or self.how.minutes is None or self.at.step < WARM:
+    def _settle(self, window: Window) -> None:
+        """How many steps fit into the minutes: from the first ones, and again if the machine's speed has changed.
+
+        The schedule of the learning rate ends where the time ends, so a wrong guess would cost quality.
+        """
+        if self.how.steps is not None or self.how.minutes is None or self.at.step < WARM:
             return
-        times = sorted(seconds for _, _, seconds in window[2:])
+        if self.at.steps is not None and (len(window) < 30 or len(window) % 30):
+            return
+        times = sorted(seconds for _, _, seconds in window[-30:])
         mean = sum(times[: max(1, len(times) - 2)]) / max(1, len(times) - 2)
-        # A tenth of the time is left for validation.
-        self.at.steps = max(self.at.step + 1, int(0.9 * self.how.minutes * 60 / mean))
-        self.progress.say(f"{self.at.steps:,} steps fit into {self.how.minutes:g} minutes ({1000 * mean:.0f} ms each)")
+        left = 60 * self.how.minutes - self.at.seconds
+        steps = self.at.step + max(1, int(0.9 * left / mean))  # a tenth of the time is for validation
+        if self.at.steps is None or not 0.8 < (steps - self.at.step) / max(1, self.at.steps - self.at.step) < 1.5:
+            self.at.steps = steps
+            self.progress.say(f"{steps:,} steps fit into {self.how.minutes:g} minutes ({1000 * mean:.0f} ms each)")
 
     def _every(self) -> int:
         return self.how.every or max(10, (self.at.steps or 2500) // 25)
@@ -179,7 +187,7 @@ class Trainer:
 
     # ---- validation and saving ------------------------------------------------------------------------------------
 
-    def _validate(self, window: list[tuple[float, int, float]]) -> None:
+    def _validate(self, window: Window) -> None:
         how = Search(beam=1, factor=self.config.decoding.factor, longest=self.config.decoding.longest)
         scores, answers = self.task.evaluate(self.valid[:1000], how, samples=0)
         value = scores[0].value if scores[0].higher_is_better else -scores[0].value

@@ -273,3 +273,14 @@ def test_rows_of_symbols() -> None:
     assert looks_like_symbols("a b ɑ̃ d ɔ̃")
     assert not looks_like_symbols("abandon")
     assert not looks_like_symbols("The house is red")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_lower_case_is_part_of_the_file(level: str, tmp_path: Path) -> None:
+    texts = ["Ein HUND", "ein hund läuft", "Der Hund LÄUFT ."]
+    lower = Tokenizer.train(texts, level, 60, lowercase=True)
+    lower.save(tmp_path / "t.json")
+    for tokenizer in (lower, Tokenizer.load(tmp_path / "t.json")):
+        assert tokenizer.encode("EIN Hund LÄUFT") == tokenizer.encode("ein hund läuft")
+        assert tokenizer.decode(tokenizer.encode("EIN Hund LÄUFT")) == "ein hund läuft"
+    assert Tokenizer.train(texts, level, 60).encode("EIN") != Tokenizer.train(texts, level, 60).encode("ein")

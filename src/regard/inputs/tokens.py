@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard.errors import UserError
 
@@ -52,21 +52,24 @@ class Tokenizer:
         self.level = level
 
     @classmethod
-    def train(cls, texts: Iterable[str], level: str, size: int | None = None) -> Tokenizer:
+    def train(cls, texts: Iterable[str], level: str, size: int | None = None, *, lowercase: bool = False) -> Tokenizer:
         """Learn the tokens of `texts`, at most `size` of them (sub-words and words have a default)."""
         if level not in LEVELS:
             raise UserError(f"The level {level!r} is unknown, expected one of {', '.join(LEVELS)}.")
         size = size if size is not None else DEFAULT_SIZES.get(level)
         if size is not None and size <= len(SPECIALS):
             raise UserError(f"A vocabulary of {size} tokens is too small, expected more than {len(SPECIALS)}.")
-        prepared = (_prepare(text, level) for text in texts)
+        prepared = (_prepare(text.lower() if lowercase else text, level) for text in texts)
         if level == "bpe":
             model = _train_bpe(prepared, size or 0, _pre_tokenizer(level)).model
         elif level == "unigram":
             model = _train_unigram(prepared, size or 0)
         else:
             model = _train_list(prepared, level, size)
-        return cls(_assemble(model, level), level)
+        inner = _assemble(model, level)
+        if lowercase:
+            inner.normalizer = normalizers.Lowercase()
+        return cls(inner, level)
 
     @property
     def size(self) -> int:
