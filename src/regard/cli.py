@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -198,20 +197,26 @@ def example(model: Any) -> str:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; a fault of the user's is one sentence, never a traceback (REGARD_DEBUG=1 shows it)."""
-    sys.exit(_guarded(lambda: _run(arguments)))
+    sys.exit(_guarded(sys.argv[1:] if arguments is None else arguments))
 
 
-def _run(arguments: list[str] | None) -> int:
-    code = app(arguments, standalone_mode=False)
-    sys.stdout.flush()  # here, where a closed pipe or a full disk can still be told
-    return int(code or 0)
+def _run(arguments: list[str]) -> int:
+    command = typer.main.get_command(app)
+    try:  # `app()` would answer a closed pipe itself, with exit code 1
+        with command.make_context("regard", [*arguments]) as context:
+            command.invoke(context)
+    except typer.Exit as leave:
+        return int(leave.exit_code)
+    finally:
+        sys.stdout.flush()  # here, where a closed pipe or a full disk can still be told
+    return 0
 
 
-def _guarded(run: Callable[[], int]) -> int:
+def _guarded(arguments: list[str]) -> int:
     if os.environ.get("REGARD_DEBUG"):
-        return run()
+        return _run(arguments)
     try:
-        return run()
+        return _run(arguments)
     except UserError as error:
         say(f"regard: {error}")
         return 1

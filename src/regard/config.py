@@ -82,6 +82,7 @@ class Training(Section):
     every: int | None = Field(None, ge=1, description="steps between validations; empty: 25 over the run")
     patience: int = Field(10, ge=1, description="validations without a better score before it stops")
     average: int = Field(5, ge=1, description="checkpoints averaged at the end, if that scores better")
+    parallel: Literal["ddp", "fsdp"] = Field("ddp", description="under torchrun: whole copies, or sharded weights")
     seed: int = Field(1, ge=0, lt=2**63, description="governs weights, order and dropout")
 
 

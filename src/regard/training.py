@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import signal
@@ -17,9 +18,10 @@ from torch import Tensor
 
 from regard import checkpoint
 from regard.config import Config, Training
-from regard.data.batches import Batches
+from regard.data.batches import Batches, share
 from regard.errors import UserError
 from regard.outputs.convert import Search
+from regard.parallel import World, whole, without_sync, wrap
 from regard.preparing import Prepared, Say
 from regard.progress import Progress
 
@@ -60,16 +62,23 @@ def rate_at(step: int, steps: int | None, how: Training) -> float:
 
 
 class Trainer:
-    def __init__(self, config: Config, run: Path, prepared: Prepared, progress: Progress) -> None:
+    def __init__(
+        self, config: Config, run: Path, prepared: Prepared, progress: Progress, world: World | None = None
+    ) -> None:
         self.how, self.run, self.progress = config.training, run, progress
+        self.world = world = world or World()
         self.config, self.task, self.store, self.valid = config, prepared.task, prepared.store, prepared.valid
-        self.network = self.task.network
+        sharded = world.size > 1 and self.how.parallel == "fsdp"
+        self.network = copy.deepcopy(self.task.network) if sharded else self.task.network
+        self.loss = wrap(self.network, world, self.how.parallel)
+        if world.rank:
+            torch.manual_seed(self.how.seed + 1_000_003 * world.rank)  # other dropout than process 0's
         self.batches = Batches(self.store.lengths, self.how.budget, self.how.seed)
         named = list(self.network.named_parameters())
         decayed = [p for name, p in named if p.dim() > 1 and "table" not in name]
         others = [p for name, p in named if not (p.dim() > 1 and "table" not in name)]
         groups = [{"params": decayed, "weight_decay": self.how.decay}, {"params": others, "weight_decay": 0.0}]
-        self.optimiser = torch.optim.AdamW(groups, lr=self.how.rate, betas=(0.9, 0.98), eps=1e-9, fused=True)
+        self.optimiser = torch.optim.AdamW(groups, lr=self.how.rate, betas=(0.9, 0.98), eps=1e-9, fused=not sharded)
         self.at = Position(steps=self.how.steps)
         self.facts = {"data": prepared.checksum, "threads": torch.get_num_threads(), "torch": torch.__version__}
         self.stop = False
@@ -89,6 +98,7 @@ class Trainer:
                 loss, tokens = self._step()
                 window.append((loss, tokens, time.monotonic() - began))
                 self.at.seconds = time.monotonic() - started
+                self._agree()
                 self._settle(window)
                 self.progress.step(self.at, window[-1])
                 if self.at.step % self._every() == 0 or self._finished():
@@ -98,6 +108,12 @@ class Trainer:
                     self.save()
                     raise Interrupted
 
+    def _agree(self) -> None:
+        """All processes stop together, by the clock of the first."""
+        if self.world.size > 1:
+            self.at.seconds = self.world.sum(self.at.seconds if self.world.first else 0.0)
+            self.stop = self.world.sum(float(self.stop)) > 0
+
     def _step(self) -> tuple[float, int]:
         """One update from `accumulate` batches; the loss is a mean over all their target tokens."""
         self.network.train()
@@ -105,11 +121,16 @@ class Trainer:
         tokens = int(sum(self.store.lengths[chosen, -1].sum() for chosen in rows))
         total = 0.0
         self.optimiser.zero_grad(set_to_none=True)
-        for chosen in rows:
-            loss, _ = self.task.network.loss(self.task.batch([self.store[int(i)] for i in chosen]), self.how.smoothing)
-            (loss / tokens).backward()
+        for number, chosen in enumerate(rows):
+            own = share(chosen, self.world.rank, self.world.size)
+            # A process without rows still takes part, with a weight of zero: the others wait for it.
+            batch = self.task.batch([self.store[int(i)] for i in (own if len(own) else chosen[:1])])
+            with without_sync(self.loss, last=number == len(rows) - 1):
+                loss = self.loss(batch, self.how.smoothing) * (1.0 if len(own) else 0.0)
+                (loss * self.world.size / tokens).backward()  # times the size: gradients are averaged over processes
             total += float(loss.detach())
-        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.how.clip)
+        total = self.world.sum(total)
+        norm = whole(torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.how.clip))
         self.at.step += 1
         if not math.isfinite(total) or not bool(torch.isfinite(norm)):
             self._skip(rows)

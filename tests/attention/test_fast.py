@@ -38,7 +38,14 @@ def agree(q: Tensor, k: Tensor, v: Tensor, **parts: Any) -> None:
         assert mine.allclose(other, atol=tolerance * max(1.0, float(other.abs().max()) if other.numel() else 1), rtol=0)
 
 
-@settings(max_examples=120, deadline=None)
+def combinations(length: int) -> st.SearchStrategy[masks.Mask]:
+    """Any mask, and any combination of masks by `&`, `|` and `~`."""
+    single = st.sampled_from(list(some_masks(length).values()))
+    pair = st.tuples(single, single)
+    return single | pair.map(lambda p: p[0] & p[1]) | pair.map(lambda p: p[0] | p[1]) | pair.map(lambda p: ~p[0] & p[1])
+
+
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_fast_equals_attend(data: st.DataObject) -> None:
     draw = data.draw
@@ -53,7 +60,7 @@ def test_fast_equals_attend(data: st.DataObject) -> None:
     parts: dict[str, Any] = {"score": draw(st.sampled_from([scores.dot, scores.scaled_dot]))}
     bias = BIASES[draw(st.sampled_from(list(BIASES)))](heads)
     parts["bias"] = bias.to(dtype) if isinstance(bias, torch.nn.Module) else bias
-    parts["mask"] = draw(st.sampled_from([None, *some_masks(max(m, n)).values()]))
+    parts["mask"] = draw(st.none() | combinations(max(m, n)))
     if draw(st.booleans()):  # positions by batch, with padding anywhere, also whole rows of it
         k_pos = torch.arange(n).expand(batch, -1)
         parts["k_pos"] = torch.where(torch.rand(batch, n) < draw(st.sampled_from([0.3, 1.0])), -1, k_pos)

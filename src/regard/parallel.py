@@ -1,0 +1,153 @@
+"""Many processes: torch's own DDP and FSDP2 under `torchrun`, one program for any number of them.
+
+    torchrun --nproc-per-node 2 -m regard train words.tsv -o runs/words
+
+Every process sees the same global batches and takes its share of the rows; losses and gradients are sums over all target
+tokens of the global batch, so the number of processes changes nothing but rounding. Process 0 alone validates and writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from regard.errors import UserError
+
+
+class World:
+    """All processes of this run; a single one if `torchrun` has not started it."""
+
+    def __init__(self) -> None:
+        self.size = int(os.environ.get("WORLD_SIZE", "1"))
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.device = torch.device("cpu")
+        if torch.cuda.is_available():
+            self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            torch.cuda.set_device(self.device)
+        if self.size > 1 and not dist.is_initialized():
+            dist.init_process_group("nccl" if self.device.type == "cuda" else "gloo")
+
+    @property
+    def first(self) -> bool:
+        """Whether this process validates, writes and talks."""
+        return self.rank == 0
+
+    def sum(self, value: float) -> float:
+        """The sum of a number over all processes."""
+        if self.size == 1:
+            return value
+        total = torch.tensor(value, dtype=torch.float64, device=self.device)
+        dist.all_reduce(total)
+        return float(total)
+
+    def said(self, value: Any) -> Any:
+        """What process 0 says (anything that JSON can write), known to all."""
+        if self.size == 1:
+            return value
+        raw = json.dumps(value).encode() if self.first else b""
+        length = torch.tensor(len(raw), device=self.device)
+        dist.broadcast(length, 0)
+        text = torch.zeros(int(length), dtype=torch.uint8)
+        if self.first:
+            text.copy_(torch.frombuffer(bytearray(raw), dtype=torch.uint8))
+        text = text.to(self.device)
+        dist.broadcast(text, 0)
+        return json.loads(bytes(text.cpu().tolist()))
+
+    def gathered(self, lines: list[str]) -> list[list[str]]:
+        """The lines of every process, in the order of their ranks; empty lists on all but process 0."""
+        if self.size == 1:
+            return [lines]
+        return [self._from(rank, lines) for rank in range(self.size)]
+
+    def _from(self, rank: int, lines: list[str]) -> list[str]:
+        """The lines of one process, at process 0."""
+        if rank == 0:
+            return lines if self.first else []
+        if self.rank == rank:
+            raw = torch.tensor(list(json.dumps(lines).encode()), dtype=torch.uint8, device=self.device)
+            dist.send(torch.tensor(len(raw), device=self.device), 0)
+            dist.send(raw, 0)
+        elif self.first:
+            length = torch.tensor(0, device=self.device)
+            dist.recv(length, rank)
+            raw = torch.zeros(int(length), dtype=torch.uint8, device=self.device)
+            dist.recv(raw, rank)
+            found: list[str] = json.loads(bytes(raw.cpu().tolist()))
+            return found
+        return []
+
+    def close(self) -> None:
+        if self.size > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+class Loss(nn.Module):
+    """The loss as a module's forward, which is what DDP and FSDP2 wrap."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, batch: Any, smoothing: float) -> Tensor:
+        loss: Tensor = self.network.loss(batch, smoothing)[0]  # type: ignore[operator]
+        return loss
+
+
+def wrap(network: nn.Module, world: World, how: str) -> nn.Module:
+    """The loss of a network, for this process's share of a batch; gradients meet across processes."""
+    loss = Loss(network)
+    if world.size == 1:
+        return loss
+    if how == "ddp":
+        return nn.parallel.DistributedDataParallel(loss)
+    if how != "fsdp":
+        raise UserError(f"training.parallel is {how!r}, expected ddp or fsdp.")
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(world.device.type, (world.size,))
+    for module in list(network.modules()):  # every layer of a stack is a unit; the rest belongs to the whole
+        if isinstance(module, nn.ModuleList) and len(list(module.parameters())):
+            for layer in module:
+                fully_shard(layer, mesh=mesh)
+    fully_shard(loss, mesh=mesh)
+    return loss
+
+
+def without_sync(loss: nn.Module, last: bool) -> AbstractContextManager[Any]:
+    """All but the last of several accumulated batches keep their gradients to themselves."""
+    if isinstance(loss, nn.parallel.DistributedDataParallel) and not last:
+        return loss.no_sync()
+    return nullcontext()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A sharded tensor put together, on every process; any other as it is."""
+    from torch.distributed.tensor import DTensor
+
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def like(value: Tensor, model: Tensor) -> Tensor:
+    """A whole tensor cut as another one is."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    if not isinstance(model, DTensor):
+        return value
+    return distribute_tensor(value, model.device_mesh, model.placements)
+
+
+def share_lines(lines: Iterable[str], world: World, convert: Callable[[list[str]], list[str]]) -> list[str]:
+    """Each process converts a run of consecutive lines; process 0 gets all answers in order."""
+    everything = list(lines)
+    part = -(-len(everything) // world.size)
+    own = everything[world.rank * part : (world.rank + 1) * part]
+    return [answer for answers in world.gathered(convert(own)) for answer in answers]
