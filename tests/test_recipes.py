@@ -1,0 +1,20 @@
+"""Every recipe is a valid config, says its command, and fits its file name."""
+
+from pathlib import Path
+
+import pytest
+
+from regard import config
+
+RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipe(path: Path) -> None:
+    found = config.load(path)
+    assert found.data.valid, "nothing is chosen on held-out training data by accident"
+    assert found.data.test
+    head = path.read_text().split("task:")[0]
+    assert f"regard train recipes/{path.name} -o runs/{path.stem}" in head
+    assert "Two CPU cores:" in head
+    assert all(name.startswith("data/") for name in found.data.train + found.data.valid + found.data.test)
