@@ -9,9 +9,24 @@ from pathlib import Path
 import pytest
 
 SPELLED = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-FAST = ["training.rate=0.01", "training.warmup=10", "training.smoothing=0", "model.dropout=0", "training.every=40"]
-RECURRENT = ["model.kind=recurrent", "model.width=48", *FAST]
-TRANSFORMER = ["model.layers=2", "model.width=32", "model.hidden=64", "model.heads=2", "model.dropout=0"]
+FAST = [
+    "training.rate=0.01",
+    "training.warmup=10",
+    "training.smoothing=0",
+    "model.dropout=0",
+    "training.every=40",
+    "training.budget=3000",
+]
+RECURRENT = [
+    "model.kind=recurrent",
+    "model.cell=lstm",
+    "model.attention=additive",
+    "model.feeding=true",
+    "model.layers=1",
+    "model.width=48",
+    *FAST,
+]
+TRANSFORMER = ["model.kind=transformer", "model.layers=2", "model.width=32", "model.hidden=64", "model.heads=2"]
 
 
 def write_letters(path: Path, count: int = 600, seed: int = 0) -> Path:
@@ -65,7 +80,7 @@ def letters(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     def make(folder: Path) -> None:
         write_letters(folder / "data.tsv")
         write_letters(folder / "test.tsv", 60, seed=1)
-        regard.train(folder / "data.tsv", folder / "run", steps=80, set=RECURRENT, quiet=True)
+        regard.train(folder / "data.tsv", folder / "run", steps=120, set=RECURRENT, quiet=True)
 
     return once("letters", make)
 

@@ -17,6 +17,8 @@ PAIRS = "".join(
     f"{word}\t{word.upper()}\n" for word in ("ab", "cab", "bad", "dab", "abba", "face", "cafe", "bead")
 ).encode()
 
+TRANSFORMER = ["--set", "model.kind=transformer"]
+
 
 @dataclass(frozen=True)
 class Place:
@@ -165,7 +167,7 @@ FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "changed data on a run": (changed_data, ("the data has changed",)),
     # ---- settings
     "unknown setting": (training("--set", "training.rat=1"), ("no setting 'training.rat'", "did you mean 'training.rate'?")),
-    "unknown setting of the other kind": (training("--set", "model.feeding=false"), ("no setting 'model.feeding'",)),
+    "unknown setting of the other kind": (training(*TRANSFORMER, "--set", "model.feeding=false"), ("no setting 'model.feeding'",)),
     "unknown section": (training("--set", "trainign.rate=1"), ("no setting 'trainign.rate'", "did you mean 'training.rate'?")),
     "a section as a setting": (training("--set", "training=1"), ("training", "--set")),
     "a setting below a setting": (training("--set", "training.rate.x=1"), ("no setting 'training.rate.x'",)),
@@ -181,14 +183,14 @@ FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "set to infinity": (training("--set", "training.rate=.inf"), ("training.rate", "finite", "inf")),
     "negative size": (training("--set", "model.width=-4"), ("model.width", "greater than or equal to 2", "-4")),
     "no layers": (training("--set", "model.layers=0"), ("model.layers", "greater than or equal to 1", "0")),
-    "heads that do not divide": (training("--set", "model.heads=3"), ("128", "3", "heads")),
-    "recurrent heads that do not divide": (training("--set", "model.kind=recurrent", "--set", "model.heads=3"), ("256", "3", "heads")),
+    "heads that do not divide": (training(*TRANSFORMER, "--set", "model.heads=3"), ("256", "3", "heads")),
+    "recurrent heads that do not divide": (training("--set", "model.kind=recurrent", "--set", "model.width=64", "--set", "model.heads=3"), ("64", "3", "heads")),
     "unknown kind": (training("--set", "model.kind=magic"), ("model", "'magic'", "transformer", "recurrent")),
     "unknown score": (training("--set", "model.kind=recurrent", "--set", "model.attention=magic"), ("model.attention", "additive", "'magic'")),
-    "unknown position": (training("--set", "model.position=magic"), ("model.position", "sinusoidal", "'magic'")),
-    "impossible size": (training("--set", "model.width=65536", "--set", "model.layers=1000"), ("model.width", "memory", "GB")),
+    "unknown position": (training(*TRANSFORMER, "--set", "model.position=magic"), ("model.position", "sinusoidal", "'magic'")),
+    "impossible size": (training(*TRANSFORMER, "--set", "model.width=65536", "--set", "model.layers=1000"), ("model.width", "memory", "GB")),
     "impossible recurrent size": (training("--set", "model.kind=recurrent", "--set", "model.width=65536", "--set", "model.layers=99"), ("model.width", "memory", "GB")),
-    "impossible hidden size": (training("--set", "model.hidden=1000000", "--set", "model.width=16384"), ("model.width", "memory", "GB")),
+    "impossible hidden size": (training(*TRANSFORMER, "--set", "model.hidden=1000000", "--set", "model.width=16384"), ("model.width", "memory", "GB")),
     "impossible vocabulary": (training("--set", "tokens.source_level=bpe", "--set", "tokens.size=2"), ("tokens.size", "greater than or equal to 5")),
     "joint vocabulary of two levels": (training("--set", "tokens.source_level=words", "--set", "tokens.joint=true"), ("tokens.joint", "words", "characters")),
     "no minutes": (training("--minutes", "0"), ("training.minutes", "greater than 0")),
@@ -339,7 +341,7 @@ def test_a_process_says_the_same_and_exits_with_1(name: str, place: Place) -> No
 def test_an_impossible_size_is_refused_before_memory_is_taken(place: Place) -> None:
     import resource
 
-    settings = ["--set", "model.width=65536", "--set", "model.layers=1000"]
+    settings = [*TRANSFORMER, "--set", "model.width=65536", "--set", "model.layers=1000"]
     done = regard(["train", place.file("pairs.tsv"), "-o", place.path("run"), *settings])
     assert done.returncode == 1
     assert b"GB of memory" in done.stderr

@@ -1,44 +1,75 @@
 """A run folder: what is in it, written whole or not at all. No pickle anywhere.
 
-config.yaml  model.safetensors  source.json  target.json  metrics.jsonl  README.md  pictures/
+config.yaml  model.safetensors  source.json  target.json  metrics.jsonl  README.md  sums.json  pictures/
 state/STEP/      everything needed to go on exactly: weights, optimiser, random state, position in the data
-checkpoints/     weights at the last validations, for averaging
+checkpoints/     weights at the last validations, for averaging, and those of the best one
 cache/           the tokens of the training data, memory-mapped
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
+import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save, save_file
 from torch import Tensor, nn
 
+from regard import sums
 from regard.errors import UserError
 
 KEEP = 2  # states
+FACTS = "facts.json"
+Shapes = dict[str, tuple[int, ...]]
+State = tuple[dict[str, dict[str, Tensor]], dict[str, Any], list[str]]  # tensors by group, facts, warnings
 
 
-def save_weights(weights: dict[str, Tensor], path: Path) -> None:
+# ---- weights -------------------------------------------------------------------------------------------------------
+
+
+def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
     """Weights as safetensors under their final name only when complete."""
-    partial = path.with_name(path.name + ".partial")
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, partial)
-    partial.chmod(0o644)  # the library leaves 0600
-    _sync(partial)
-    os.replace(partial, path)
+    with sums.writing(path):
+        partial = path.with_name(path.name + ".partial")
+        try:
+            _write(weights, partial)
+        except OSError:
+            partial.unlink(missing_ok=True)  # a full disk needs the room
+            raise
+        os.replace(partial, path)
+        sums.sync(path.parent)
+
+
+def as_bytes(weights: Mapping[str, Tensor]) -> bytes:
+    return save({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()})
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise UserError(f"{path} does not exist: the run has no saved model yet.")
     try:
         return load_file(path)
-    except FileNotFoundError as error:
-        raise UserError(f"{path} does not exist: the run has no saved model yet.") from error
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} is damaged ({error}): restore it, or train again.") from error
+
+
+def shapes_in(path: Path) -> Shapes:
+    """Names and shapes from a file's header; the library compares it with the file's size, nothing is allocated."""
+    if not path.is_file():
+        raise UserError(f"{path} does not exist: the run has no saved model yet.")
+    try:
+        with safe_open(path, "pt") as file:
+            slices = {name: file.get_slice(name) for name in file.offset_keys()}
+            other = [name for name, part in slices.items() if part.get_dtype() != "F32"]
+            if other:
+                raise UserError(f"{path}: {other[0]!r} is {slices[other[0]].get_dtype()}, expected F32 weights.")
+            return {name: tuple(part.get_shape()) for name, part in slices.items()}
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path} is damaged ({error}): restore it, or train again.") from error
 
@@ -48,51 +79,21 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.named_parameters())
 
 
-def put_weights(model: nn.Module, weights: dict[str, Tensor], where: Path) -> None:
-    own = weights_of(model)
-    if own.keys() != weights.keys() or any(own[name].shape != weights[name].shape for name in own):
-        wrong = sorted(own.keys() ^ weights.keys()) or [n for n in own if own[n].shape != weights[n].shape]
+def shapes_of(model: nn.Module) -> Shapes:
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+def refuse_unfit(own: Shapes, found: Shapes, where: Path) -> None:
+    if own != found:
+        wrong = sorted(own.keys() ^ found.keys()) or [name for name in own if own[name] != found[name]]
         raise UserError(f"{where} does not fit the model its config.yaml describes: {wrong[0]!r} differs.")
+
+
+def put_weights(model: nn.Module, weights: dict[str, Tensor], where: Path) -> None:
+    refuse_unfit(shapes_of(model), {name: tuple(tensor.shape) for name, tensor in weights.items()}, where)
     with torch.no_grad():
-        for name, parameter in own.items():
+        for name, parameter in weights_of(model).items():
             parameter.copy_(weights[name])
-
-
-def save_state(run: Path, step: int, tensors: dict[str, dict[str, Tensor]], facts: dict[str, Any]) -> None:
-    """A new folder with all files and their SHA-256, then one rename; the newest KEEP states stay."""
-    home = run / "state"
-    home.mkdir(parents=True, exist_ok=True)
-    partial, final = home / f".{step:08d}.partial", home / f"{step:08d}"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    for name, group in tensors.items():
-        save_weights(group, partial / f"{name}.safetensors")
-    (partial / "facts.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
-    sums = {file.name: _sha256(file) for file in sorted(partial.iterdir())}
-    (partial / "sums.json").write_text(json.dumps(sums, indent=1), encoding="utf-8")
-    for file in partial.iterdir():
-        _sync(file)
-    shutil.rmtree(final, ignore_errors=True)
-    os.replace(partial, final)
-    _sync(home)
-    for old in sorted(home.glob("[0-9]*"))[:-KEEP]:
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def load_state(run: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any], list[str]] | None:
-    """The newest undamaged state, its facts, and a warning for each damaged one that was passed over."""
-    warnings: list[str] = []
-    for folder in sorted((run / "state").glob("[0-9]*"), reverse=True):
-        try:
-            sums = json.loads((folder / "sums.json").read_text(encoding="utf-8"))
-            for name, expected in sums.items():
-                if _sha256(folder / name) != expected:
-                    raise ValueError(f"{name} is not what was written")
-            facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
-            return {file.stem: load_file(file) for file in sorted(folder.glob("*.safetensors"))}, facts, warnings
-        except (OSError, ValueError, SafetensorError) as error:
-            warnings.append(f"{folder} is damaged ({error}), going back to the one before")
-    return None if not warnings else ({}, {}, warnings)
 
 
 def average(paths: list[Path]) -> dict[str, Tensor]:
@@ -104,14 +105,119 @@ def average(paths: list[Path]) -> dict[str, Tensor]:
     return {name: (tensor / len(paths)).float() for name, tensor in total.items()}
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+def _write(tensors: Mapping[str, Tensor], path: Path) -> None:
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:  # its own word for what the system said
+        raise OSError(None, str(error).removeprefix("Error while serializing: ")) from error
+    path.chmod(0o644)  # the library leaves 0600
+    sums.sync(path)
+
+
+# ---- states --------------------------------------------------------------------------------------------------------
+
+
+def save_state(run: Path, step: int, tensors: dict[str, dict[str, Tensor]], facts: dict[str, Any]) -> None:
+    """A new folder with all files and their SHA-256, all of it on disk, then one rename; the newest KEEP states stay.
+
+    Whatever goes wrong, the states that were there stay as they are.
+    """
+    home = run / "state"
+    with sums.writing(home):
+        home.mkdir(parents=True, exist_ok=True)
+        for left in home.glob(".*.partial"):  # of a process that ended in the middle of this
+            shutil.rmtree(left)
+        partial = home / f".{step:08d}.partial"
+        try:
+            _fill(partial, tensors, facts)
+            os.replace(partial, _unused(home, step))
+        except (OSError, UserError):
+            shutil.rmtree(partial, ignore_errors=True)  # a full disk needs the room
+            raise
+        sums.sync(home)
+        for old in states(run)[:-KEEP]:
+            gone = home / f".{old.name}.partial"  # renamed first: a state is never seen half removed
+            os.replace(old, gone)
+            shutil.rmtree(gone)
+
+
+def _fill(folder: Path, tensors: dict[str, dict[str, Tensor]], facts: dict[str, Any]) -> None:
+    folder.mkdir()
+    for name, group in tensors.items():
+        _write(group, folder / f"{name}.safetensors")
+    (folder / FACTS).write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    sums.sync(folder / FACTS)
+    sums.write_sums(folder, {file.name: [sums.sha256(file)] for file in sorted(folder.iterdir())})
+
+
+def _unused(home: Path, step: int) -> Path:
+    """The name of a new state: a step may be saved twice, and the first is not touched."""
+    again = [int(path.name.partition("-")[2] or 0) for path in home.glob(f"{step:08d}*")]
+    return home / (f"{step:08d}-{1 + max(again)}" if again else f"{step:08d}")
+
+
+def states(run: Path) -> list[Path]:
+    """The complete states of a run, oldest first."""
+    found = [path for path in (run / "state").glob("[0-9]*") if re.fullmatch(r"\d+(-\d+)?", path.name)]
+    return sorted(found, key=lambda path: [int(part) for part in path.name.split("-")])
+
+
+def load_state(run: Path) -> State | None:
+    """The newest undamaged state, its facts, and a warning for each damaged one that was passed over.
+
+    If none is undamaged, the tensors are empty. Damaged ones are set aside when there is a sound one to go on from:
+    they must not push it out when the next is saved.
+    """
+    warnings: list[str] = []
+    damaged: list[Path] = []
+    for folder in reversed(states(run)):
+        try:
+            tensors, facts = read_state(folder)
+        except (OSError, ValueError, RecursionError, SafetensorError) as error:
+            reason = getattr(error, "strerror", None) or error
+            warnings.append(f"{folder} is damaged ({reason}), going back to the one before")
+            damaged.append(folder)
+            continue
+        for other in damaged:
+            _set_aside(other)
+        return tensors, facts, warnings
+    return None if not warnings else ({}, {}, warnings)
+
+
+def read_state(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    """The tensors and facts of one state, if every file is what was written."""
+    listed = sums.parse_sums(folder)
+    facts = read_facts(folder)
+    groups = [name for name in listed if name != FACTS]
+    for name in groups:
+        if sums.sha256(sums.inside(folder, name)) not in listed[name]:
+            raise ValueError(f"{name} is not what was written")
+    return {name.removesuffix(".safetensors"): load_file(folder / name) for name in groups}, facts
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """What a state says that is not a tensor."""
+    path = sums.inside(folder, FACTS)
+    if sums.sha256(path) not in sums.parse_sums(folder).get(FACTS, []):
+        raise ValueError(f"{FACTS} is not what was written")
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(facts, dict):
+        raise ValueError(f"{FACTS} holds no facts")
+    return facts
+
+
+def newest_facts(run: Path) -> dict[str, Any] | None:
+    """The facts of the newest state whose facts are sound."""
+    for folder in reversed(states(run)):
+        try:
+            return read_facts(folder)
+        except (OSError, ValueError, RecursionError):
+            continue
+    return None
+
+
+def _set_aside(folder: Path) -> None:
+    try:
+        os.replace(folder, folder.with_name(f".{folder.name}.partial"))
+    except OSError:
+        return  # then it is passed over again

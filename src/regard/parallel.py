@@ -2,8 +2,9 @@
 
     torchrun --nproc-per-node 2 -m regard train words.tsv -o runs/words
 
-Every process sees the same global batches and takes its share of the rows; losses and gradients are sums over all target
-tokens of the global batch, so the number of processes changes nothing but rounding. Process 0 alone validates and writes.
+Every process sees the same global batches and takes its share of the rows; losses and gradients are sums over all
+target tokens of the global batch, so the number of processes changes nothing but rounding. Process 0 alone validates
+and writes.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,12 +13,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import tokenizers
 import torch
+from torch.overrides import TorchFunctionMode
 
+import regard
+from regard import checkpoint, sums
 from regard import config as settings
 from regard.config import Config
 from regard.data.reading import Fault, Pair, read_pairs
-from regard.data.store import Store, write_store
+from regard.data.store import INDEX, Store, write_store
 from regard.errors import UserError
 from regard.inputs.tokens import Tokenizer
 from regard.models.bahdanau import recurrent
@@ -25,6 +31,9 @@ from regard.outputs.convert import Convert, Converter
 
 Say = Callable[[str], None]
 CHUNK = 10_000  # pairs encoded at once
+VOCABULARIES = ("source.json", "target.json")
+ORIGIN = "origin.json"  # in the cache: what it was made from
+CHECKED = (ORIGIN, INDEX)  # by the cache's sums; the tokens are by those in its index
 LEARN_FROM = 1_000_000  # pairs that vocabularies are learned from
 
 
@@ -36,24 +45,89 @@ class Prepared:
     checksum: str
 
 
-def prepare(config: Config, run: Path, say: Say) -> Prepared:
-    """Learn vocabularies, store the training pairs as tokens in the run folder, build the model."""
+@dataclass(frozen=True)
+class Stored:
+    """Vocabularies, the training pairs as tokens, and what was noticed while they were made."""
+
+    vocabularies: tuple[Tokenizer, Tokenizer]
+    store: Store
+    notes: dict[str, Any]
+
+
+def prepare(config: Config, run: Path, say: Say, files: str | None = None) -> Prepared:
+    """Learn vocabularies, store the training pairs as tokens in the run folder, build the model.
+
+    What an earlier run of the same settings left in the folder is used again if it is sound; `files` is the checksum of
+    the data, if it is known.
+    """
     skipped: list[Fault] = []
     on_fault = skipped.append if config.data.faults == "skip" else None
     split = Split(config, on_fault)
     if not config.data.valid:
         say(f"holding out about {config.data.held_out} pairs for validation")
-    source, target = vocabularies(config, split, run)
-    task = build(config, source, target)
-    store, left_out, factor = store_pairs(config, split, task, run / "cache")
+    origin = _origin(config, files or checksum([*config.data.train, *config.data.valid]))
+    stored = _reuse(run, origin, say)
+    task = build(config, *(stored.vocabularies if stored else vocabularies(config, split)))
+    stored = stored or _make(config, split, task, run, origin)
     if skipped:
-        say(f"skipped {len(skipped):,} faulty lines, the first: {skipped[0]}")
-    if left_out:
-        say(f"left out {left_out:,} pairs with more than {config.data.longest} tokens on a side (data.longest)")
-    if not len(store):
+        say(f"skipped {len({*skipped}):,} faulty lines, the first: {skipped[0]}")
+    if stored.notes["left_out"]:
+        say(
+            f"left out {stored.notes['left_out']:,} pairs with more than {config.data.longest} tokens on a side "
+            "(data.longest)"
+        )
+    if not len(stored.store):
         raise UserError(f"{config.data.train[0]}: no pair is left to train on; see data.longest and data.faults.")
-    config.decoding.factor = factor
-    return Prepared(task, store, split.valid(), store.checksum)
+    config.decoding.factor = stored.notes["factor"]
+    return Prepared(task, stored.store, split.valid(), stored.store.checksum)
+
+
+def _origin(config: Config, files: str) -> dict[str, Any]:
+    """All that vocabularies and tokens depend on: if none of it has changed, they need not be made again."""
+    data = config.data
+    return {
+        "files": files,
+        "data": [len(data.train), len(data.valid), data.faults, data.held_out, data.longest],
+        "tokens": config.tokens.model_dump(),
+        "seed": config.training.seed,
+        "versions": [regard.__version__, tokenizers.__version__],
+    }
+
+
+def _reuse(run: Path, origin: dict[str, Any], say: Say) -> Stored | None:
+    """What an earlier run made from the same data and settings, unless it is damaged."""
+    cache = run / "cache"
+    if not (cache / ORIGIN).exists():
+        return None
+    try:
+        sums.check(cache, CHECKED)
+        found = json.loads((cache / ORIGIN).read_text(encoding="utf-8"))
+        if found["origin"] != origin:
+            return None
+        for name, expected in found["vocabularies"].items():
+            if sums.sha256(sums.inside(run, name)) != expected:
+                raise UserError(f"{run / name} is not what was written.")
+        source, target = (Tokenizer.load(run / name) for name in VOCABULARIES)
+        return Stored((source, target), Store.open(cache), found["notes"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        say(f"vocabularies and tokens are made anew: {error}")
+        return None
+
+
+def _make(config: Config, split: Split, task: Convert, run: Path, origin: dict[str, Any]) -> Stored:
+    with sums.writing(run):
+        (run / "cache").mkdir(exist_ok=True)
+        (run / "cache" / ORIGIN).unlink(missing_ok=True)
+        for tokenizer, name in zip((task.source, task.target), VOCABULARIES, strict=True):
+            tokenizer.save(run / name)
+    store, left_out, factor = store_pairs(config, split, task, run / "cache")
+    notes = {"left_out": left_out, "factor": factor}
+    made = {name: sums.sha256(run / name) for name in VOCABULARIES}
+    record = {"origin": origin, "vocabularies": made, "notes": notes}
+    cache = run / "cache"
+    sums.write_whole(cache / ORIGIN, json.dumps(record, indent=1).encode())
+    sums.write_sums(cache, {name: [sums.sha256(cache / name)] for name in CHECKED})
+    return Stored((task.source, task.target), store, notes)
 
 
 class Split:
@@ -100,7 +174,7 @@ def by_source(pairs: Iterator[Pair]) -> list[tuple[str, list[str]]]:
     return list(found.items())
 
 
-def vocabularies(config: Config, split: Split, run: Path) -> tuple[Tokenizer, Tokenizer]:
+def vocabularies(config: Config, split: Split) -> tuple[Tokenizer, Tokenizer]:
     tokens = config.tokens
     if tokens.joint:
         if tokens.source_level != tokens.target_level:
@@ -114,29 +188,47 @@ def vocabularies(config: Config, split: Split, run: Path) -> tuple[Tokenizer, To
         learn = partial(Tokenizer.train, size=tokens.size, lowercase=tokens.lowercase)
         source = learn((p.source for p in islice(split.train(), LEARN_FROM)), tokens.source_level)
         target = learn((p.target for p in islice(split.train(), LEARN_FROM)), tokens.target_level)
-    source.save(run / "source.json")
-    target.save(run / "target.json")
     return source, target
 
 
 def build(config: Config, source: Tokenizer, target: Tokenizer) -> Convert:
     """The model that a config describes, with fresh weights from its seed."""
+    count = sum(math.prod(shape) for shape in shapes(config, source, target).values())
+    if 4 * count > settings.memory():
+        raise UserError(
+            f"The model is too large for this machine: {count:,} weights need {4 * count / 1e9:,.0f} GB, there are "
+            f"{settings.memory() / 1e9:,.0f} GB of memory: make model.width, model.layers or tokens.size less."
+        )
     torch.manual_seed(config.training.seed)
+    return Convert(_network(config, source, target), source, target)
+
+
+def shapes(config: Config, source: Tokenizer, target: Tokenizer) -> checkpoint.Shapes:
+    """Names and shapes of the weights of the model that a config describes; none of them is allocated."""
+    with torch.device("meta"), _Unfilled():
+        return checkpoint.shapes_of(_network(config, source, target))
+
+
+class _Unfilled(TorchFunctionMode):
+    """Weights without memory need no random numbers; torch would load its compiler to draw none."""
+
+    def __torch_function__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return args[0] if function is torch.Tensor.normal_ else function(*args, **(kwargs or {}))
+
+
+def _network(config: Config, source: Tokenizer, target: Tokenizer) -> Converter:
     parts: dict[str, Any] = config.model.model_dump(exclude={"kind"}) | {"joint": config.tokens.joint}
     longest = 2 + max(config.data.longest, config.decoding.longest)
     try:
-        network: Converter
         if isinstance(config.model, settings.Transformer):
-            network = transformer(source.size, target.size, length=longest, **parts)
-        else:
-            network = recurrent(source.size, target.size, **parts)
+            return transformer(source.size, target.size, length=longest, **parts)
+        return recurrent(source.size, target.size, **parts)
     except ValueError as error:
         raise UserError(f"The model cannot be built: {error}.") from error
     except (RuntimeError, MemoryError) as error:
         raise UserError(
             f"The model is too large for this machine ({error}): make model.width or layers less."
         ) from error
-    return Convert(network, source, target)
 
 
 def store_pairs(config: Config, split: Split, task: Convert, folder: Path) -> tuple[Store, int, float]:

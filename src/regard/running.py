@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from regard import checkpoint, choosing, metrics
+from regard import checkpoint, choosing, metrics, sums, verifying
 from regard import config as settings
 from regard.config import Config
 from regard.data.reading import read_pairs
 from regard.errors import UserError
 from regard.inputs.tokens import Tokenizer
 from regard.outputs.convert import Answer, Convert, Converter, Search
-from regard.preparing import build, by_source, checksum, prepare
+from regard.preparing import ORIGIN, VOCABULARIES, Say, build, by_source, checksum, prepare, shapes
 from regard.progress import Progress
 from regard.training import Trainer
+
+LOADED = ("config.yaml", *VOCABULARIES, "model.safetensors")
+LARGEST = {"config.yaml": 1 << 20, "source.json": 1 << 28, "target.json": 1 << 28}  # bytes that are still plausible
+# Settings that may differ when a run goes on: those that say where files lie, and those that change what comes out.
+MOVABLE = {"data": ("train", "valid", "test"), "decoding": ("beam", "length_penalty", "factor")}
+CHANGEABLE = {"training": ("minutes", "steps", "patience", "every"), "decoding": ("longest",)}
 
 
 class Model:
@@ -72,15 +78,32 @@ def load(folder: str | Path) -> Model:
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder} is not a run folder: {'it is a file' if folder.exists() else 'it does not exist'}.")
-    for name in ("config.yaml", "source.json", "target.json"):
+    for name in LOADED[:-1]:
         if not (folder / name).is_file():
             raise UserError(f"{folder} is not a run folder: it has no {name}; expected what `regard train` wrote.")
+    for name in LOADED:
+        if (folder / name).exists() and sums.inside(folder, name).stat().st_size > LARGEST.get(name, math.inf):
+            raise UserError(f"{folder / name} is too large for what it should be: restore it, or train again.")
     config = settings.load(folder / "config.yaml")
-    task = build(config, Tokenizer.load(folder / "source.json"), Tokenizer.load(folder / "target.json"))
+    source, target = (Tokenizer.load(folder / name) for name in VOCABULARIES)
     weights = folder / "model.safetensors"
+    _refuse_unfit(config, source, target, weights)
+    sums.check(folder, LOADED)  # last, because a fault that can be named is better than one that is only noticed
+    task = build(config, source, target)
     checkpoint.put_weights(task.network, checkpoint.load_weights(weights), weights)
     task.network.eval()
     return Model(folder, config, task)
+
+
+def _refuse_unfit(config: Config, source: Tokenizer, target: Tokenizer, weights: Path) -> None:
+    """Compare the model that a config describes with a file's header, before anything is allocated."""
+    found = checkpoint.shapes_in(weights)
+    if len(found) < 4 * config.model.layers:  # each layer of encoder and decoder has two at the very least
+        raise UserError(
+            f"{weights} does not fit the model its config.yaml describes: {len(found)} tensors are too few for "
+            f"model.layers={config.model.layers}."
+        )
+    checkpoint.refuse_unfit(shapes(config, source, target), found, weights)
 
 
 def train(
@@ -116,11 +139,12 @@ def run_training(config: Config, reasons: dict[str, str], run: Path, progress: P
     with _locked(run):
         for key, why in reasons.items():
             progress.say(f"{key}: {why}")
-        sums = checksum([*config.data.train, *config.data.valid])
-        _refuse_other_run(run, config, sums)
-        prepared = prepare(config, run, progress.say)
-        settings.write(config, run / "config.yaml", reasons)
-        (run / "cache" / "files.json").write_text(json.dumps({"sha256": sums}), encoding="utf-8")
+        files = checksum([*config.data.train, *config.data.valid])
+        _refuse_other_run(run, config, files, progress.say)
+        prepared = prepare(config, run, progress.say, files)
+        described: dict[str, bytes | Path] = {name: (run / name).read_bytes() for name in VOCABULARIES}
+        described["config.yaml"] = settings.render(config, reasons).encode()
+        sums.publish(run, described)
         trainer = Trainer(config, run, prepared, progress)
         count = sum(parameter.numel() for parameter in trainer.network.parameters())
         waste = trainer.batches.waste(0)
@@ -144,7 +168,7 @@ def run_training(config: Config, reasons: dict[str, str], run: Path, progress: P
 def average(run: Path, last: int | None, output: Path) -> Path:
     """A new run folder whose weights are the mean of the last checkpoints of another."""
     model = load(run)
-    paths = sorted((run / "checkpoints").glob("*.safetensors"))
+    paths = sorted((run / "checkpoints").glob("*.safetensors"))[-model.config.training.average :]
     if not paths:
         raise UserError(f"{run / 'checkpoints'} holds no checkpoints to average.")
     if last is not None and not 1 <= last <= len(paths):
@@ -153,12 +177,14 @@ def average(run: Path, last: int | None, output: Path) -> Path:
         )
     if output.exists():
         raise UserError(f"{output} exists already: name another folder with -o.")
-    output.mkdir(parents=True)
-    for name in ("config.yaml", "source.json", "target.json"):
-        shutil.copy(run / name, output / name)
-    checkpoint.save_weights(checkpoint.average(paths[-(last or len(paths)) :]), output / "model.safetensors")
-    note = f"# {output.name}\n\nThe mean of {last or len(paths)} checkpoints of {model.folder.name}.\n"
-    (output / "README.md").write_text(note, encoding="utf-8")
+    verifying.check_checkpoints(run)
+    chosen = paths[-(last or len(paths)) :]
+    note = f"# {output.name}\n\nThe mean of {len(chosen)} checkpoints of {model.folder.name}.\n"
+    files: dict[str, bytes | Path] = {name: run / name for name in LOADED}
+    files |= {"model.safetensors": checkpoint.as_bytes(checkpoint.average(chosen)), "README.md": note.encode()}
+    with sums.writing(output):
+        output.mkdir(parents=True)
+        sums.publish(output, files)
     return output
 
 
@@ -207,29 +233,32 @@ def _locked(run: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _refuse_other_run(run: Path, config: Config, sums: str) -> None:
+def _refuse_other_run(run: Path, config: Config, files: str, say: Say) -> None:
     """The same command goes on; another one must not continue somebody else's run."""
-    if not (run / "state").is_dir() or not (run / "config.yaml").exists():
+    facts = checkpoint.newest_facts(run)
+    if facts is None or not isinstance(facts.get("settings"), dict):
         return
-    old = settings.load(run / "config.yaml")
-    stored = run / "cache" / "files.json"
-    if stored.exists() and json.loads(stored.read_text(encoding="utf-8")).get("sha256") != sums:
+    origin = run / "cache" / ORIGIN
+    try:
+        before = json.loads(origin.read_text(encoding="utf-8"))["origin"]["files"] if origin.exists() else files
+    except (OSError, ValueError, KeyError, TypeError):
+        before = files  # damaged: made anew, and compared then
+    if before != files:
         raise UserError(
             f"{run}: the data has changed since this run began: restore it, or name another folder with -o."
         )
-    skip: Any = {
-        "data": {"train", "valid", "test"},
-        "decoding": True,
-        "training": {"minutes", "steps", "patience", "every"},
-    }
-    now, then = (c.model_dump(exclude=skip) for c in (config, old))
+    now, then = config.model_dump(mode="json"), facts["settings"]
     for section, values in now.items():
         for key, value in values.items() if isinstance(values, dict) else ():
-            if then[section].get(key) != value:
+            old = then.get(section, {}).get(key)
+            if old == value or key in MOVABLE.get(section, ()):
+                continue
+            if key not in CHANGEABLE.get(section, ()):
                 raise UserError(
-                    f"{run} was begun with {section}.{key}={then[section].get(key)}, now it is {value}: "
+                    f"{run} was begun with {section}.{key}={old}, now it is {value}: "
                     "use the same settings to go on, or name another folder with -o."
                 )
+            say(f"{section}.{key} was {old}, is {value}: not bit for bit what it would have been")
 
 
 def _write_card(model: Model, trainer: Trainer, progress: Progress) -> None:
@@ -253,6 +282,6 @@ def _write_card(model: Model, trainer: Trainer, progress: Progress) -> None:
     for name, scores in found:
         lines += ["", f"## {name.capitalize()} (beam {how.beam})", "", "```", metrics.render(scores), "```"]
         progress.say(f"{name}: " + ", ".join(f"{s.name} {s.value:.2f}{s.unit and ' ' + s.unit}" for s in scores))
-    (model.folder / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     results = {name: metrics.as_json(scores) for name, scores in found}
-    (model.folder / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
+    card = {"README.md": "\n".join(lines) + "\n", "results.json": json.dumps(results, indent=1)}
+    sums.publish(model.folder, {name: text.encode() for name, text in card.items()})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -14,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from regard import checkpoint
+from regard import checkpoint, sums
 from regard.config import Config, Training
 from regard.data.batches import Batches, share
 from regard.errors import UserError
@@ -25,8 +27,10 @@ from regard.parallel import World, whole, without_sync, wrap
 from regard.preparing import Prepared, Say
 from regard.progress import Progress
 
+SAVE_SECONDS = 600.0  # of training that a crash may cost, if validations are rare
 WARM = 12  # steps timed before the number of steps is settled
 Window = list[tuple[float, int, float]]  # loss, tokens and seconds of the steps since the last validation
+OUT_OF_MEMORY = re.compile("out of memory|not enough memory|allocate memory|bad_alloc")
 BAD_STEPS = 5  # non-finite steps in a row that end a run
 
 
@@ -42,6 +46,8 @@ class Position:
     best: float | None = None
     best_step: int = 0
     stale: int = 0  # validations since the best
+    bad: int = 0  # steps in a row whose loss was not finite
+    kept: dict[str, str] = field(default_factory=dict)  # checkpoints by file name, with their SHA-256
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -81,8 +87,10 @@ class Trainer:
         self.optimiser = torch.optim.AdamW(groups, lr=self.how.rate, betas=(0.9, 0.98), eps=1e-9, fused=not sharded)
         self.at = Position(steps=self.how.steps)
         self.facts = {"data": prepared.checksum, "threads": torch.get_num_threads(), "torch": torch.__version__}
+        self.facts["processes"] = world.size
         self.stop = False
-        self.bad = 0
+        self.saved = 0.0  # seconds of training when the state was last saved
+        self.needed: list[set[str]] = []  # checkpoints that the newest states name
 
     # ---- the loop -------------------------------------------------------------------------------------------------
 
@@ -95,7 +103,8 @@ class Trainer:
             window: Window = []
             while not self._finished():
                 began = time.monotonic()
-                loss, tokens = self._step()
+                with self._memory():
+                    loss, tokens = self._step()
                 window.append((loss, tokens, time.monotonic() - began))
                 self.at.seconds = time.monotonic() - started
                 self._agree()
@@ -104,8 +113,10 @@ class Trainer:
                 if self.at.step % self._every() == 0 or self._finished():
                     self._validate(window)
                     window = []
-                if self.stop:
+                elif self.at.seconds - self.saved > SAVE_SECONDS:
                     self.save()
+                if self.stop:
+                    self.save(must=True)
                     raise Interrupted
 
     def _agree(self) -> None:
@@ -135,7 +146,7 @@ class Trainer:
         if not math.isfinite(total) or not bool(torch.isfinite(norm)):
             self._skip(rows)
         else:
-            self.bad = 0
+            self.at.bad = 0
             for group in self.optimiser.param_groups:
                 group["lr"] = rate_at(self.at.step, self.at.steps, self.how)
             self.optimiser.step()
@@ -150,16 +161,16 @@ class Trainer:
 
     def _skip(self, rows: list[Any]) -> None:
         """A loss or gradient that is no number: nothing is applied, the batch is named, a few in a row end the run."""
-        self.bad += 1
+        self.at.bad += 1
         where = (
             f"epoch {self.at.epoch}, batch {self.at.batch - 1}, rows {', '.join(str(int(i)) for i in rows[0][:5])} …"
         )
         self.progress.say(f"step {self.at.step}: the loss or its gradient is not finite ({where}); step not applied")
-        if self.bad >= BAD_STEPS:
+        if self.at.bad >= BAD_STEPS:
             self.save()
             raise UserError(
-                f"The loss was not finite for {self.bad} steps in a row, last at {where}: the state is kept in "
-                f"{self.run / 'state'}; lower training.rate or look at these rows."
+                f"The loss was not finite for {self.at.bad} steps in a row, last at {where}: the state is kept in "
+                f"{self.run / 'state'}; look at these rows, or begin another run (-o) with a lower training.rate."
             )
 
     def _try_largest(self) -> None:
@@ -167,19 +178,31 @@ class Trainer:
         chosen = self.batches.largest()
         random = torch.get_rng_state()
         try:
-            self.network.train()
-            loss, _ = self.network.loss(self.task.batch([self.store[int(i)] for i in chosen]), self.how.smoothing)
-            loss.backward()
-        except (RuntimeError, MemoryError) as error:
-            if "memory" not in str(error).lower():
-                raise
-            raise UserError(
-                f"The largest batch ({self.how.budget} tokens) does not fit into memory: "
-                f"--set training.budget={self.how.budget // 2} training.accumulate={2 * self.how.accumulate}."
-            ) from error
+            with self._memory(first=True):
+                self.network.train()
+                loss, _ = self.network.loss(self.task.batch([self.store[int(i)] for i in chosen]), self.how.smoothing)
+                loss.backward()
         finally:
             self.optimiser.zero_grad(set_to_none=True)
             torch.set_rng_state(random)
+
+    @contextmanager
+    def _memory(self, *, first: bool = False) -> Iterator[None]:
+        """Out of memory is said with a remedy. Nothing is saved then: the step is half done, the last state whole."""
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            if not isinstance(error, MemoryError) and not OUT_OF_MEMORY.search(str(error)):
+                raise
+            smaller = f"--set training.budget={self.how.budget // 2} training.accumulate={2 * self.how.accumulate}"
+            if first:
+                raise UserError(
+                    f"The largest batch ({self.how.budget} tokens) does not fit into memory: {smaller}."
+                ) from error
+            raise UserError(
+                f"Out of memory at step {self.at.step}: what was saved before is in {self.run / 'state'}; make room "
+                f"and give the same command, or begin another run (-o) with {smaller}."
+            ) from error
 
     def _settle(self, window: Window) -> None:
         """How many steps fit into the minutes: from the first ones, and again if the machine's speed has changed.
@@ -212,16 +235,10 @@ class Trainer:
         how = Search(beam=1, factor=self.config.decoding.factor, longest=self.config.decoding.longest)
         scores, answers = self.task.evaluate(self.valid[:1000], how, samples=0)
         value = scores[0].value if scores[0].higher_is_better else -scores[0].value
-        if self.at.best is None or value > self.at.best:
-            self.at.best, self.at.best_step, self.at.stale = value, self.at.step, 0
-            checkpoint.save_weights(checkpoint.weights_of(self.network), self.run / "model.safetensors")
-        else:
-            self.at.stale += 1
-        kept = self.run / "checkpoints"
-        kept.mkdir(exist_ok=True)
-        checkpoint.save_weights(checkpoint.weights_of(self.network), kept / f"{self.at.step:08d}.safetensors")
-        for old in sorted(kept.glob("*.safetensors"))[: -self.how.average]:
-            old.unlink()
+        improved = self.at.best is None or value > self.at.best
+        if self._keep_weights() and improved:
+            self.at.best, self.at.best_step = value, self.at.step
+        self.at.stale = 0 if improved else self.at.stale + 1
         seconds = sum(s for _, _, s in window)
         entry = {
             "step": self.at.step,
@@ -233,15 +250,54 @@ class Trainer:
             **{score.name: round(score.value, 3) for score in scores},
         }
         self.at.history.append(entry)
-        with (self.run / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
-        self.save()
+        if self.save():
+            self._publish()
         self.progress.validated(self.at, entry, scores[0], (self.valid[0], answers[0]))
+
+    def _keep_weights(self) -> bool:
+        """The weights of this step beside those of the last validations; whether that went well.
+
+        They come before the state that names them, and go after it: a state's best weights exist at any moment.
+        """
+        path = self._weights_at(self.at.step)
+        try:
+            path.parent.mkdir(exist_ok=True)
+            checkpoint.save_weights(checkpoint.weights_of(self.network), path)
+        except (OSError, sums.Unwritable) as error:
+            self.progress.say(f"step {self.at.step}: {_plain(error)}; training goes on")
+            return False
+        self.at.kept[path.name] = sums.sha256(path)
+        return True
+
+    def _weights_at(self, step: int) -> Path:
+        return self.run / "checkpoints" / f"{step:08d}.safetensors"
+
+    def _publish(self) -> None:
+        """What others read follows the state: the metrics, and the best weights as the model."""
+        files: dict[str, bytes | Path] = {
+            "metrics.jsonl": "".join(json.dumps(entry) + "\n" for entry in self.at.history).encode()
+        }
+        best = self._weights_at(self.at.best_step)
+        model = self.run / "model.safetensors"
+        if best.name in self.at.kept and not (model.is_file() and sums.sha256(model) == self.at.kept[best.name]):
+            files[model.name] = best
+        try:
+            sums.publish(self.run, files)
+            for old in (self.run / "checkpoints").glob("*.safetensors"):
+                if not any(old.name in names for names in self.needed):
+                    old.unlink()
+        except (OSError, sums.Unwritable) as error:
+            self.progress.say(f"step {self.at.step}: {_plain(error)}; training goes on and tries again")
 
     def finish(self) -> None:
         """The average of the last checkpoints if it is better than the best; then the best is the model."""
-        paths = sorted((self.run / "checkpoints").glob("*.safetensors"))
-        best = self.run / "model.safetensors"
+        if self.at.best is None:
+            self._validate([])
+        paths = [self.run / "checkpoints" / name for name in sorted(self.at.kept)[-self.how.average :]]
+        best, model = self._weights_at(self.at.best_step), self.run / "model.safetensors"
+        if best.name not in self.at.kept:
+            raise UserError(f"{self.run}: no weights could be saved: make room or mend the folder, then train again.")
+        chosen: bytes | Path = best
         if len(paths) > 1:
             how = Search(beam=1, factor=self.config.decoding.factor, longest=self.config.decoding.longest)
             mean = checkpoint.average(paths)
@@ -254,10 +310,17 @@ class Trainer:
                 f"{'kept' if better else f'not better than the best ({abs(self.at.best or 0):.2f}), which is kept'}"
             )
             if better:
-                checkpoint.save_weights(mean, best)
-        checkpoint.put_weights(self.network, checkpoint.load_weights(best), best)
+                chosen = checkpoint.as_bytes(mean)
+        try:
+            sums.publish(self.run, {model.name: chosen})
+        except sums.Unwritable as error:
+            raise UserError(
+                f"All steps are saved, but {_plain(error)}: mend that and give the same command."
+            ) from error
+        checkpoint.put_weights(self.network, checkpoint.load_weights(model), model)
 
-    def save(self) -> None:
+    def save(self, *, must: bool = False) -> bool:
+        """The state, whole or not at all; whether that went well. If it `must`, a failure ends the run."""
         inner = self.optimiser.state_dict()["state"]
         moments = {f"{i}.{key}": value for i, entry in inner.items() for key, value in entry.items()}
         tensors = {
@@ -265,7 +328,26 @@ class Trainer:
             "optimiser": moments,
             "random": {"torch": torch.get_rng_state()},
         }
-        checkpoint.save_state(self.run, self.at.step, tensors, {**asdict(self.at), "facts": self.facts})
+        self.at.kept = self._still_wanted()
+        facts = {**asdict(self.at), "facts": self.facts, "settings": self.config.model_dump(mode="json")}
+        self.saved = self.at.seconds
+        try:
+            checkpoint.save_state(self.run, self.at.step, tensors, facts)
+        except sums.Unwritable as error:
+            older = f"what was saved before is in {self.run / 'state'}"
+            if must:
+                raise UserError(f"Step {self.at.step} is not saved: {_plain(error)}; {older}.") from error
+            self.progress.say(
+                f"step {self.at.step} is not saved: {_plain(error)}; training goes on and tries again, {older}"
+            )
+            return False
+        self.needed = [*self.needed, {*self.at.kept}][-checkpoint.KEEP :]
+        return True
+
+    def _still_wanted(self) -> dict[str, str]:
+        """The checkpoints to average, and the best."""
+        wanted = {*sorted(self.at.kept)[-self.how.average :], self._weights_at(self.at.best_step).name}
+        return {name: found for name, found in self.at.kept.items() if name in wanted}
 
     def resume(self, say: Say) -> bool:
         """Go on from the newest good state, if there is one."""
@@ -277,6 +359,19 @@ class Trainer:
             say(warning)
         if not tensors:
             raise UserError(f"{self.run / 'state'}: every saved state is damaged; remove the folder to start anew.")
+        try:
+            self._take(tensors, facts, say)
+        except (ValidationError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+            raise UserError(
+                f"{self.run / 'state'}: the state is of another version of regard ({type(error).__name__}: {error}): "
+                "go on with that one, or name another folder with -o."
+            ) from error
+        self._check_kept(say)
+        self.needed, self.saved = [{*self.at.kept}], self.at.seconds
+        self._publish()
+        return True
+
+    def _take(self, tensors: dict[str, dict[str, Tensor]], facts: dict[str, Any], say: Say) -> None:
         changed = [name for name, value in self.facts.items() if facts["facts"].get(name) != value]
         if "data" in changed:
             raise UserError(
@@ -286,11 +381,27 @@ class Trainer:
             say(
                 f"{name} was {facts['facts'].get(name)}, is {self.facts[name]}: not bit for bit what it would have been"
             )
-        self.at = Position(**{key: value for key, value in facts.items() if key != "facts"})
+        given = {key: value for key, value in facts.items() if key not in ("facts", "settings")}
+        self.at = TypeAdapter(Position).validate_python(given)
         checkpoint.put_weights(self.network, tensors["weights"], self.run / "state")
         self._load_optimiser(tensors["optimiser"])
         torch.set_rng_state(tensors["random"]["torch"])
-        return True
+
+    def _check_kept(self, say: Say) -> None:
+        """Checkpoints that are gone or damaged are said and done without; a lost best is taken back from the model."""
+        best, model = self._weights_at(self.at.best_step), self.run / "model.safetensors"
+        for name, expected in [*self.at.kept.items()]:
+            path = sums.inside(self.run / "checkpoints", name)
+            if path.is_file() and sums.sha256(path) == expected:
+                continue
+            if path == best and model.is_file() and sums.sha256(model) == expected:
+                sums.write_whole(path, model)
+                say(f"{path} was damaged or gone: taken back from {model}")
+                continue
+            say(f"{path} is damaged or gone: done without, so the result is not what it would have been")
+            del self.at.kept[name]
+            if path == best:
+                self.at.best, self.at.best_step = None, 0
 
     def _load_optimiser(self, moments: dict[str, Tensor]) -> None:
         state: dict[int, dict[str, Tensor]] = {}
@@ -301,9 +412,11 @@ class Trainer:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM finish the step, save and leave."""
+        """Ctrl-C and SIGTERM finish the step, save and leave; a second one leaves at once, with the state before."""
 
         def ask(*_: object) -> None:
+            if self.stop:
+                raise KeyboardInterrupt
             self.stop = True
 
         try:
@@ -315,3 +428,8 @@ class Trainer:
         finally:
             for number, handler in old.items():
                 signal.signal(number, handler)
+
+
+def _plain(error: Exception) -> str:
+    """A sentence to go on from."""
+    return str(error).rstrip(".")

@@ -151,11 +151,13 @@ class Tokenizer:
         try:
             level = _level_of(json.loads(text))
             inner = tokenizers.Tokenizer.from_str(text) if level else None
-        except Exception as error:  # the library raises plain Exception
+        except BaseException as error:  # the library raises plain Exception, and a BaseException where it gives up
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
             raise UserError(
                 f"{path} is a damaged tokenizer file ({error}); restore it from the run it came from."
             ) from error
-        if inner is None or level is None:
+        if inner is None or level is None or not _is_ours(inner, level):
             raise UserError(
                 f"{path} was not written by regard: expected a tokenizer.json with {SPECIALS[0]!r} as id 0."
             )
@@ -302,6 +304,15 @@ def _level_of(file: Any) -> str | None:
         ("Unigram", "Sequence", "Metaspace"): "unigram",
     }
     return levels.get(tuple(kinds))
+
+
+def _is_ours(inner: tokenizers.Tokenizer, level: str) -> bool:
+    """Whether ids count up from 0 without a gap, and all parts but the vocabulary are those that `_assemble` makes:
+    a file cannot bring patterns of its own, nor ids that a model has no row for."""
+    found, plain = (json.loads(each.to_str()) for each in (inner, _assemble(models.WordLevel({}, unk_token=""), level)))
+    plain["normalizer"] = found["normalizer"] if found["normalizer"] == {"type": "Lowercase"} else None
+    ids = inner.get_vocab().values()
+    return {**found, "model": None} == {**plain, "model": None} and sorted(ids) == list(range(len(ids)))
 
 
 def _ranked(counts: Counter[str]) -> list[tuple[str, int]]:

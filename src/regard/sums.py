@@ -1,0 +1,155 @@
+"""Files written whole or not at all, and the SHA-256 sums by which damage is noticed.
+
+A folder's `sums.json` names its files and the sum of each. A file is replaced in four moves, so that whoever reads the
+folder at any moment, also after a power cut, finds a file and a sum that fit:
+
+1. the new content is written beside the old and forced to disk;
+2. `sums.json` allows the old and the new sum;
+3. one rename puts the new content in place;
+4. `sums.json` allows the new sum only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from regard.errors import UserError
+
+SUMS = "sums.json"
+LARGEST = 1 << 20  # bytes of a sums.json
+Sums = dict[str, list[str]]  # for each file the sums it may have
+
+
+class Unwritable(UserError):
+    """The disk is full or read-only, or the permission is gone; what was there before is unharmed."""
+
+
+@contextmanager
+def writing(where: Path) -> Iterator[None]:
+    """Whatever the system says against writing, as one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise Unwritable(f"{where} cannot be written: {error.strerror or error}.") from error
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Force a file, or the names in a folder, to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_whole(path: Path, content: bytes | Path) -> None:
+    """A file with this content, or a copy of another, under its name only when it is complete and on disk."""
+    with writing(path):
+        _replace(_partial(path, content), path)
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The file of a folder that a name read from disk means; no name leads out of the folder."""
+    path = folder / name
+    plain = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name) is not None
+    if not plain or not path.resolve().is_relative_to(folder.resolve()):
+        raise UserError(f"{folder}: the name {name!r} leads out of the folder: only its own files are read.")
+    return path
+
+
+def publish(folder: Path, files: Mapping[str, bytes | Path]) -> None:
+    """Replace files of a folder together with their sums (the four moves above)."""
+    with writing(folder):
+        try:
+            before = read_sums(folder)
+        except UserError:
+            before = {}  # none yet, or damaged: what is written now is sound
+        partials = {name: _partial(folder / name, content) for name, content in files.items()}
+        after = {name: [sha256(partial)] for name, partial in partials.items()}
+        write_sums(folder, before | {name: [*before.get(name, []), *sums] for name, sums in after.items()})
+        for name, partial in partials.items():
+            _replace(partial, folder / name)
+        write_sums(folder, before | after)
+
+
+def write_sums(folder: Path, sums: Sums) -> None:
+    write_whole(folder / SUMS, _render(sums))
+
+
+def read_sums(folder: Path) -> Sums:
+    """The sums of a folder's files; a damaged list is never taken for a good one."""
+    try:
+        return parse_sums(folder)
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{folder / SUMS} is damaged ({reason}): restore it; {remedy(folder)}.") from error
+
+
+def parse_sums(folder: Path) -> Sums:
+    """The same, raising what the fault is."""
+    path = inside(folder, SUMS)
+    if path.stat().st_size > LARGEST:
+        raise ValueError(f"{SUMS} has {path.stat().st_size:,} bytes")
+    raw = path.read_bytes()
+    found = json.loads(raw)
+    if not isinstance(found, dict) or not all(isinstance(sums, list) for sums in found.values()):
+        raise ValueError(f"{SUMS} is no list of sums")
+    if raw != _render(found):
+        raise ValueError(f"{SUMS} is not as it was written")
+    return found
+
+
+def check(folder: Path, names: Iterable[str]) -> None:
+    """Refuse a folder in which one of these files is not what was written."""
+    sums = read_sums(folder)
+    for name in names:
+        fault = fault_of(folder, name, sums)
+        if fault:
+            raise UserError(fault)
+
+
+def fault_of(folder: Path, name: str, sums: Mapping[str, list[str]]) -> str | None:
+    """What is wrong with one file of a folder, as a sentence."""
+    path = inside(folder, name)
+    try:
+        found = sha256(path)
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}."
+    if found in sums.get(name, []):
+        return None
+    return f"{path} is not what was written (its SHA-256 sum is another): restore it; {remedy(folder)}."
+
+
+def remedy(folder: Path) -> str:
+    return f"if you changed it on purpose, accept it with `python -m regard.verifying {folder} --accept`"
+
+
+def _render(sums: Sums) -> bytes:
+    return (json.dumps(sums, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _partial(path: Path, content: bytes | Path) -> Path:
+    partial = path.with_name(path.name + ".partial")
+    if isinstance(content, Path):
+        shutil.copyfile(content, partial)
+    else:
+        partial.write_bytes(content)
+    sync(partial)
+    return partial
+
+
+def _replace(partial: Path, path: Path) -> None:
+    os.replace(partial, path)
+    sync(path.parent)

@@ -1,0 +1,89 @@
+"""Is every file of a run what was written? `python -m regard.verifying RUN` says so, `--accept` takes it as it is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from regard import checkpoint, sums
+from regard.data.store import Store
+from regard.errors import UserError
+from regard.preparing import CHECKED, VOCABULARIES
+
+ACCEPTED = ("config.yaml", *VOCABULARIES, "model.safetensors", "metrics.jsonl", "README.md", "results.json")
+
+
+def verify(run: Path) -> list[str]:
+    """A sentence for each file of a run that is not what was written."""
+    return [*_published(run), *_states(run), *_checkpoints(run), *_cache(run)]
+
+
+def accept(run: Path) -> None:
+    """Take the files of a run as they are: for whoever edits a config.yaml on purpose, or made a folder by hand."""
+    sums.write_sums(run, {name: [sums.sha256(run / name)] for name in ACCEPTED if (run / name).is_file()})
+
+
+def check_checkpoints(run: Path) -> None:
+    """Refuse to work with weights of which one is not what was written."""
+    for fault in _checkpoints(run):
+        raise UserError(fault)
+
+
+def _published(run: Path) -> list[str]:
+    try:
+        listed = sums.read_sums(run)
+        faults = [sums.fault_of(run, name, listed) for name in listed]
+    except UserError as error:
+        return [str(error)]
+    return [fault for fault in faults if fault]
+
+
+def _states(run: Path) -> list[str]:
+    faults = []
+    for folder in checkpoint.states(run):
+        try:
+            checkpoint.read_state(folder)
+        except (OSError, ValueError, RecursionError, SafetensorError) as error:
+            faults.append(f"{folder} is damaged ({getattr(error, 'strerror', None) or error}).")
+    return faults
+
+
+def _checkpoints(run: Path) -> list[str]:
+    """The newest state names them with their sums."""
+    faults = []
+    kept = (checkpoint.newest_facts(run) or {}).get("kept", {})
+    for name, expected in kept.items():
+        path = sums.inside(run / "checkpoints", name)
+        if not path.is_file() or sums.sha256(path) != expected:
+            faults.append(f"{path} is damaged or gone: `regard train` with the run's settings does without it.")
+    return faults
+
+
+def _cache(run: Path) -> list[str]:
+    if not (run / "cache").is_dir():
+        return []
+    try:
+        sums.check(run / "cache", CHECKED)
+        Store.open(run / "cache")
+    except (OSError, UserError) as error:
+        return [f"{error} It is made anew when training goes on."]
+    return []
+
+
+def main(arguments: list[str]) -> int:
+    names = [argument for argument in arguments if argument != "--accept"]
+    if len(names) != 1 or not Path(names[0]).is_dir():
+        print("usage: python -m regard.verifying RUN [--accept]", file=sys.stderr)
+        return 2
+    run = Path(names[0])
+    if "--accept" in arguments:
+        accept(run)
+    faults = verify(run)
+    print("\n".join(faults) if faults else f"{run}: every file is what was written")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
