@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint types unit bench-attention clean
+.PHONY: demo test lint types unit soak bench-attention clean
 
 demo: .venv/installed
 	$(BIN)/regard demo
@@ -19,6 +19,10 @@ types: .venv/tested
 
 unit: .venv/tested
 	$(BIN)/pytest
+
+# Many minutes: every moment of a run is a moment to be killed in, and so on (docs/robustness.md).
+soak: .venv/tested
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 0 -m soak -s tests
 
 bench-attention: .venv/tested
 	$(BIN)/python benchmarks/attention.py

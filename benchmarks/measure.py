@@ -15,7 +15,7 @@ Candidates = dict[str, Callable[[], object]]
 
 
 def alternate(candidates: Candidates, repeats: int) -> dict[str, list[float]]:
-    """Seconds per call. Every candidate is called once to warm up; then they alternate, so that noise meets all alike."""
+    """Seconds per call. Every candidate warms up once; then they alternate, so that noise meets all alike."""
     times: dict[str, list[float]] = {name: [] for name in candidates}
     for call in candidates.values():
         call()
@@ -37,16 +37,19 @@ def ratio(times: dict[str, list[float]], one: str, other: str) -> dict[str, floa
 
 
 def peak_memory(code: str) -> float:
-    """Megabytes that a process of its own needs at its peak while running `code`, beyond what `code` had at `mark()`."""
+    """Megabytes by which a process of its own grows at its peak while running `code` after its call of `mark()`.
+
+    Linux's high-water mark is set back at `mark()`: the one of getrusage would begin with the parent's.
+    """
     head = """
-import resource
-def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def status(key): return int(next(line for line in open('/proc/self/status') if line.startswith(key)).split()[1])
 def mark():
-    global marked; marked = peak()
+    global marked
+    open('/proc/self/clear_refs', 'w').write('5')
+    marked = status('VmRSS')
 """
-    out = subprocess.run(
-        [sys.executable, "-c", head + code + "\nprint(peak() - marked)"], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", head + code + "\nprint(status('VmHWM') - marked)"]
+    out = subprocess.run(command, capture_output=True, text=True, check=True)
     return int(out.stdout.split()[-1]) / 1024
 
 

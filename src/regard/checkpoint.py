@@ -55,7 +55,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path} does not exist: the run has no saved model yet.")
     try:
         return load_file(path)
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, MemoryError) as error:
         raise UserError(f"{path} is damaged ({error}): restore it, or train again.") from error
 
 
@@ -70,7 +70,7 @@ def shapes_in(path: Path) -> Shapes:
             if other:
                 raise UserError(f"{path}: {other[0]!r} is {slices[other[0]].get_dtype()}, expected F32 weights.")
             return {name: tuple(part.get_shape()) for name, part in slices.items()}
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, MemoryError) as error:
         raise UserError(f"{path} is damaged ({error}): restore it, or train again.") from error
 
 

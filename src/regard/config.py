@@ -102,10 +102,26 @@ class Config(Section):
     decoding: Decoding = Decoding()
 
 
+class _Plain(yaml.SafeLoader):
+    """YAML without aliases, of which ten lines can stand for more than any memory holds, and without endless depth."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent) or self.depth > 20:
+            problem = "it is nested too deep" if self.depth > 20 else "an alias (*) is not allowed here"
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
 def load(path: Path) -> Config:
     """The settings of a YAML file."""
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = yaml.load(path.read_text(encoding="utf-8"), _Plain)  # a safe loader: it makes no objects
     except OSError as error:
         raise UserError(f"{path}: the settings cannot be read: {error.strerror}.") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date such as 2024-13-01 is a ValueError

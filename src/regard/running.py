@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,6 @@ from regard.progress import Progress
 from regard.training import Trainer
 
 LOADED = ("config.yaml", *VOCABULARIES, "model.safetensors")
-LARGEST = {"config.yaml": 1 << 20, "source.json": 1 << 28, "target.json": 1 << 28}  # bytes that are still plausible
 # Settings that may differ when a run goes on: those that say where files lie, and those that change what comes out.
 MOVABLE = {"data": ("train", "valid", "test"), "decoding": ("beam", "length_penalty", "factor")}
 CHANGEABLE = {"training": ("minutes", "steps", "patience", "every"), "decoding": ("longest",)}
@@ -82,12 +80,16 @@ def load(folder: str | Path) -> Model:
         if not (folder / name).is_file():
             raise UserError(f"{folder} is not a run folder: it has no {name}; expected what `regard train` wrote.")
     for name in LOADED:
-        if (folder / name).exists() and sums.inside(folder, name).stat().st_size > LARGEST.get(name, math.inf):
-            raise UserError(f"{folder / name} is too large for what it should be: restore it, or train again.")
+        sums.inside(folder, name)
+    _refuse_giant(folder / "config.yaml", 1 << 20)
     config = settings.load(folder / "config.yaml")
-    source, target = (Tokenizer.load(folder / name) for name in VOCABULARIES)
     weights = folder / "model.safetensors"
-    _refuse_unfit(config, source, target, weights)
+    found = checkpoint.shapes_in(weights)
+    rows = max((size for shape in found.values() for size in shape), default=0)
+    for name in VOCABULARIES:
+        _refuse_giant(folder / name, (1 << 16) + 1000 * rows)  # a token has a row in some table
+    source, target = (Tokenizer.load(folder / name) for name in VOCABULARIES)
+    _refuse_unfit(config, source, target, weights, found)
     sums.check(folder, LOADED)  # last, because a fault that can be named is better than one that is only noticed
     task = build(config, source, target)
     checkpoint.put_weights(task.network, checkpoint.load_weights(weights), weights)
@@ -95,9 +97,17 @@ def load(folder: str | Path) -> Model:
     return Model(folder, config, task)
 
 
-def _refuse_unfit(config: Config, source: Tokenizer, target: Tokenizer, weights: Path) -> None:
+def _refuse_giant(path: Path, most: int) -> None:
+    if path.stat().st_size > most:
+        raise UserError(
+            f"{path} has {path.stat().st_size:,} bytes, expected at most {most:,}: restore it, or train again."
+        )
+
+
+def _refuse_unfit(
+    config: Config, source: Tokenizer, target: Tokenizer, weights: Path, found: checkpoint.Shapes
+) -> None:
     """Compare the model that a config describes with a file's header, before anything is allocated."""
-    found = checkpoint.shapes_in(weights)
     if len(found) < 4 * config.model.layers:  # each layer of encoder and decoder has two at the very least
         raise UserError(
             f"{weights} does not fit the model its config.yaml describes: {len(found)} tensors are too few for "

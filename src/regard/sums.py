@@ -85,7 +85,7 @@ def publish(folder: Path, files: Mapping[str, bytes | Path]) -> None:
 
 
 def write_sums(folder: Path, sums: Sums) -> None:
-    write_whole(folder / SUMS, _render(sums))
+    write_whole(folder / SUMS, render(sums))
 
 
 def read_sums(folder: Path) -> Sums:
@@ -104,11 +104,12 @@ def parse_sums(folder: Path) -> Sums:
         raise ValueError(f"{SUMS} has {path.stat().st_size:,} bytes")
     raw = path.read_bytes()
     found = json.loads(raw)
-    if not isinstance(found, dict) or not all(isinstance(sums, list) for sums in found.values()):
+    files = found.get("files") if isinstance(found, dict) else None
+    if not isinstance(files, dict) or not all(isinstance(sums, list) for sums in files.values()):
         raise ValueError(f"{SUMS} is no list of sums")
-    if raw != _render(found):
+    if raw != render(files):
         raise ValueError(f"{SUMS} is not as it was written")
-    return found
+    return files
 
 
 def check(folder: Path, names: Iterable[str]) -> None:
@@ -136,8 +137,10 @@ def remedy(folder: Path) -> str:
     return f"if you changed it on purpose, accept it with `python -m regard.verifying {folder} --accept`"
 
 
-def _render(sums: Sums) -> bytes:
-    return (json.dumps(sums, indent=1, sort_keys=True) + "\n").encode()
+def render(sums: Sums) -> bytes:
+    """The text of a sums.json; it holds a sum of itself, so that a change anywhere in it shows."""
+    own = hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()
+    return (json.dumps({"files": sums, "own": own}, indent=1, sort_keys=True) + "\n").encode()
 
 
 def _partial(path: Path, content: bytes | Path) -> Path:

@@ -89,6 +89,7 @@ class Trainer:
         self.facts = {"data": prepared.checksum, "threads": torch.get_num_threads(), "torch": torch.__version__}
         self.facts["processes"] = world.size
         self.stop = False
+        self.window: Window = []
         self.saved = 0.0  # seconds of training when the state was last saved
         self.needed: list[set[str]] = []  # checkpoints that the newest states name
 
@@ -100,7 +101,7 @@ class Trainer:
             if self.at.step == 0:
                 self._try_largest()
             started = time.monotonic() - self.at.seconds
-            window: Window = []
+            window = self.window
             while not self._finished():
                 began = time.monotonic()
                 with self._memory():
@@ -112,7 +113,7 @@ class Trainer:
                 self.progress.step(self.at, window[-1])
                 if self.at.step % self._every() == 0 or self._finished():
                     self._validate(window)
-                    window = []
+                    window = self.window
                 elif self.at.seconds - self.saved > SAVE_SECONDS:
                     self.save()
                 if self.stop:
@@ -250,6 +251,7 @@ class Trainer:
             **{score.name: round(score.value, 3) for score in scores},
         }
         self.at.history.append(entry)
+        self.window = []
         if self.save():
             self._publish()
         self.progress.validated(self.at, entry, scores[0], (self.valid[0], answers[0]))
@@ -329,7 +331,8 @@ class Trainer:
             "random": {"torch": torch.get_rng_state()},
         }
         self.at.kept = self._still_wanted()
-        facts = {**asdict(self.at), "facts": self.facts, "settings": self.config.model_dump(mode="json")}
+        facts = {**asdict(self.at), "window": self.window, "facts": self.facts}
+        facts["settings"] = self.config.model_dump(mode="json")
         self.saved = self.at.seconds
         try:
             checkpoint.save_state(self.run, self.at.step, tensors, facts)
@@ -381,8 +384,8 @@ class Trainer:
             say(
                 f"{name} was {facts['facts'].get(name)}, is {self.facts[name]}: not bit for bit what it would have been"
             )
-        given = {key: value for key, value in facts.items() if key not in ("facts", "settings")}
-        self.at = TypeAdapter(Position).validate_python(given)
+        self.at = TypeAdapter(Position).validate_python(facts)
+        self.window = TypeAdapter(Window).validate_python(facts["window"])
         checkpoint.put_weights(self.network, tensors["weights"], self.run / "state")
         self._load_optimiser(tensors["optimiser"])
         torch.set_rng_state(tensors["random"]["torch"])

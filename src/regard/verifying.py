@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -51,9 +52,12 @@ def _states(run: Path) -> list[str]:
 
 
 def _checkpoints(run: Path) -> list[str]:
-    """The newest state names them with their sums."""
+    """The states name them with their sums."""
     faults = []
-    kept = (checkpoint.newest_facts(run) or {}).get("kept", {})
+    kept: dict[str, str] = {}
+    for folder in checkpoint.states(run):
+        with suppress(OSError, ValueError):
+            kept |= checkpoint.read_facts(folder).get("kept", {})
     for name, expected in kept.items():
         path = sums.inside(run / "checkpoints", name)
         if not path.is_file() or sums.sha256(path) != expected:

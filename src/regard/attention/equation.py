@@ -39,10 +39,7 @@ def attend(
     """
     k, v = match_heads(q, k, v)
     scores = score(q, k)
-    q_pos, k_pos = (
-        default_positions(q_pos, scores.shape[-2], k),
-        default_positions(k_pos, scores.shape[-1], k),
-    )
+    q_pos, k_pos = positions_for(mask, q_pos, k_pos, scores.shape[-2], k)
     if bias is not None:
         scores = scores + bias(scores if q is None else q, k, q_pos, k_pos)
     weights = normalise(scores, matrix(mask, scores.shape, q_pos, k_pos))
@@ -75,6 +72,15 @@ def check(q: Tensor | None, k: Tensor, v: Tensor) -> None:
         if bad.any():
             first = tuple(bad.nonzero()[0].tolist())
             raise ValueError(f"q holds NaN, first at index {first}: look for the layer before it that overflowed")
+
+
+def positions_for(
+    mask: AnyMask, q_pos: Tensor | None, k_pos: Tensor | None, queries: int, k: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The positions that were given, those of a laid mask, or 0, 1, 2 …"""
+    if isinstance(mask, Laid):
+        q_pos, k_pos = mask.q_pos if q_pos is None else q_pos, mask.k_pos if k_pos is None else k_pos
+    return default_positions(q_pos, queries, k), default_positions(k_pos, k.shape[-2], k)
 
 
 def default_positions(positions: Tensor | None, length: int, like: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from regard.attention.equation import AnyMask, attend, check, checked, default_positions, lay
+from regard.attention.equation import AnyMask, attend, check, checked, lay, positions_for
 from regard.attention.masks import Laid
 from regard.attention.mixing import Mix, ShawValues, weighted_sum
 from regard.attention.normalisers import Dropout, Normaliser, softmax
@@ -40,7 +40,7 @@ def fast(
     if mask is None and bias is None and k_pos is None and reason(**parts) is None:
         check(q, k, v)
         return _fused(q, k, v, score, None)
-    q_pos, k_pos = default_positions(q_pos, q.shape[-2], q), default_positions(k_pos, k.shape[-2], k)
+    q_pos, k_pos = positions_for(mask, q_pos, k_pos, q.shape[-2], k)
     laid = mask if isinstance(mask, Tensor) else lay(mask, q_pos, k_pos)
     check(q, k, v)
     if isinstance(laid, Laid) and q.dim() == 4 and local_parts(score, bias, mix) and (blocks := blocks_of(laid)):
