@@ -225,7 +225,7 @@ def limited(self):
 Trainer._try_largest = limited
 try:
     regard.train({str(pairs)!r}, {str(tmp_path / "run")!r}, steps=5, quiet=True,
-        set=["model.width=512", "model.heads=4", "model.hidden=2048", "training.budget=100000"])
+        set=["model.kind=transformer", "model.width=512", "model.heads=4", "model.hidden=2048", "training.budget=100000"])
 except regard.UserError as error:
     print(error)
 """

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +126,7 @@ def save_state(run: Path, step: int, tensors: dict[str, dict[str, Tensor]], fact
     home = run / "state"
     with sums.writing(home):
         home.mkdir(parents=True, exist_ok=True)
-        for left in home.glob(".*.partial"):  # of a process that ended in the middle of this
-            shutil.rmtree(left)
+        tidy(run)
         partial = home / f".{step:08d}.partial"
         try:
             _fill(partial, tensors, facts)
@@ -135,10 +135,15 @@ def save_state(run: Path, step: int, tensors: dict[str, dict[str, Tensor]], fact
             shutil.rmtree(partial, ignore_errors=True)  # a full disk needs the room
             raise
         sums.sync(home)
-        for old in states(run)[:-KEEP]:
-            gone = home / f".{old.name}.partial"  # renamed first: a state is never seen half removed
-            os.replace(old, gone)
-            shutil.rmtree(gone)
+        tidy(run)
+
+
+def tidy(run: Path) -> None:
+    """Remove the states before the newest KEEP, and what is left of processes that ended in the middle of a save."""
+    for old in states(run)[:-KEEP]:
+        os.replace(old, old.with_name(f".{old.name}.partial"))  # first: a state is never seen half removed
+    for left in (run / "state").glob(".*.partial"):
+        shutil.rmtree(left)
 
 
 def _fill(folder: Path, tensors: dict[str, dict[str, Tensor]], facts: dict[str, Any]) -> None:
@@ -206,6 +211,15 @@ def read_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
+def named(run: Path) -> list[dict[str, str]]:
+    """For each state, oldest first, the checkpoints that it names, with their sums."""
+    found = []
+    for folder in states(run):
+        with suppress(OSError, ValueError, RecursionError):
+            found.append(dict(read_facts(folder).get("kept", {})))
+    return found
+
+
 def newest_facts(run: Path) -> dict[str, Any] | None:
     """The facts of the newest state whose facts are sound."""
     for folder in reversed(states(run)):
@@ -218,6 +232,6 @@ def newest_facts(run: Path) -> dict[str, Any] | None:
 
 def _set_aside(folder: Path) -> None:
     try:
-        os.replace(folder, folder.with_name(f".{folder.name}.partial"))
+        os.replace(folder, folder.with_name(f".{folder.name}.damaged"))
     except OSError:
         return  # then it is passed over again

@@ -9,7 +9,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -370,7 +370,10 @@ class Trainer:
                 "go on with that one, or name another folder with -o."
             ) from error
         self._check_kept(say)
-        self.needed, self.saved = [{*self.at.kept}], self.at.seconds
+        self.saved = self.at.seconds
+        with suppress(OSError):
+            checkpoint.tidy(self.run)
+        self.needed = [{*kept} for kept in checkpoint.named(self.run)]
         self._publish()
         return True
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -54,10 +53,7 @@ def _states(run: Path) -> list[str]:
 def _checkpoints(run: Path) -> list[str]:
     """The states name them with their sums."""
     faults = []
-    kept: dict[str, str] = {}
-    for folder in checkpoint.states(run):
-        with suppress(OSError, ValueError):
-            kept |= checkpoint.read_facts(folder).get("kept", {})
+    kept = {name: expected for state in checkpoint.named(run) for name, expected in state.items()}
     for name, expected in kept.items():
         path = sums.inside(run / "checkpoints", name)
         if not path.is_file() or sums.sha256(path) != expected:
