@@ -12,10 +12,10 @@ import pytest
 import regard
 
 SETTINGS = [
-    "model.width=16", "model.layers=1", "model.hidden=32", "model.heads=2", "model.dropout=0.0", "training.budget=300",
+    "model.kind=transformer", "model.width=16", "model.layers=1", "model.hidden=32", "model.heads=2", "model.dropout=0.0", "training.budget=300",
     "training.every=10", "training.rate=0.005", "training.warmup=5", "data.held_out=20", "training.patience=1000",
 ]  # fmt: skip
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
 @pytest.fixture

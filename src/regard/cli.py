@@ -57,6 +57,8 @@ def train(
         say("stopped; everything is saved. Go on with the same command:")
         say(f"  regard {' '.join(sys.argv[1:])}")
         raise typer.Exit(130) from None
+    if int(os.environ.get("RANK", "0")):
+        return  # one of several processes: the first one talks
     say(f"try: regard predict {model.folder} {quoted(example(model))}")
     say(f"     regard show {model.folder} {quoted(example(model))} -o alignment.png")
     print(model.folder)

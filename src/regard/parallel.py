@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -61,6 +60,24 @@ class World:
         text = text.to(self.device)
         dist.broadcast(text, 0)
         return json.loads(bytes(text.cpu().tolist()))
+
+    def tensors(self, tensor: Tensor) -> list[Tensor]:
+        """One tensor of every process (alike in shape), in the order of their ranks."""
+        if self.size == 1:
+            return [tensor]
+        found = [torch.empty_like(tensor) for _ in range(self.size)]
+        dist.all_gather(found, tensor)
+        return found
+
+    def wait(self) -> None:
+        """Until all processes are here."""
+        if self.size > 1:
+            dist.barrier()
+
+    def part(self, count: int) -> tuple[int, int]:
+        """Where this process's share of `count` consecutive things begins and ends."""
+        each = -(-count // self.size)
+        return min(count, self.rank * each), min(count, (self.rank + 1) * each)
 
     def gathered(self, lines: list[str]) -> list[list[str]]:
         """The lines of every process, in the order of their ranks; empty lists on all but process 0."""
@@ -144,11 +161,3 @@ def like(value: Tensor, model: Tensor) -> Tensor:
     if not isinstance(model, DTensor):
         return value
     return distribute_tensor(value, model.device_mesh, model.placements)
-
-
-def share_lines(lines: Iterable[str], world: World, convert: Callable[[list[str]], list[str]]) -> list[str]:
-    """Each process converts a run of consecutive lines; process 0 gets all answers in order."""
-    everything = list(lines)
-    part = -(-len(everything) // world.size)
-    own = everything[world.rank * part : (world.rank + 1) * part]
-    return [answer for answers in world.gathered(convert(own)) for answer in answers]

@@ -18,6 +18,7 @@ from regard import metrics
 from regard.data.reading import read_pairs
 from regard.errors import UserError
 from regard.outputs.convert import Answer, Search
+from regard.parallel import World
 from regard.preparing import by_source
 from regard.running import Model
 
@@ -99,16 +100,28 @@ def predict(model: Model, chunks: Iterator[list[str]], changes: dict[str, Any], 
     """The answers to each chunk of lines, written before the next chunk is read."""
     if changes.get("n_best", 1) > 1 and "beam" not in changes:
         changes = changes | {"beam": max(changes["n_best"], model.config.decoding.beam)}
-    number = 0
-    for chunk in chunks:
+    number, world = 0, World()
+    for chunk in _known_to_all(chunks, world):
         texts = [text.strip() for text in chunk]  # as the training data was read
         while texts:
             room = AHEAD - number % AHEAD
             some, texts = texts[:room], texts[room:]
-            for line in lines_for(model, some, _answers(model, some, number, changes), shown):
+            start, end = world.part(len(some))
+            own = some[start:end]
+            lines = list(lines_for(model, own, _answers(model, own, number + start, changes), shown))
+            for line in (line for lines in world.gathered(lines) for line in lines):
                 out.write(line + "\n")
             out.flush()
             number += len(some)
+
+
+def _known_to_all(chunks: Iterator[list[str]], world: World) -> Iterator[list[str]]:
+    """Under `torchrun`, what process 0 reads; every process then answers its part of each chunk."""
+    if world.size == 1:
+        yield from chunks
+        return
+    while (chunk := world.said(next(chunks, None) if world.first else None)) is not None:
+        yield chunk
 
 
 def _answers(model: Model, texts: list[str], number: int, changes: dict[str, Any]) -> list[list[Answer]]:

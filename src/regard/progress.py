@@ -46,7 +46,7 @@ class Progress:
             if self.work is None:
                 self.bar.start()
                 self.work = self.bar.add_task("training", total=at.steps, more="")
-            best = "" if at.best is None else f"  best {abs(at.best):.2f}"
+            best = "" if at.best is None else f"  best {abs(at.best[0]):.2f}"
             more = f"loss {loss:.3f}  {speed:,.0f} tokens/s{best}"
             self.bar.update(self.work, completed=at.step, total=at.steps, more=more)
         elif time.monotonic() - self.last_line > 30:

@@ -6,17 +6,18 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from regard import checkpoint, choosing, metrics, sums, verifying
 from regard import config as settings
 from regard.config import Config
-from regard.data.reading import read_pairs
+from regard.data.reading import read_pairs, recognise
 from regard.errors import UserError
 from regard.inputs.tokens import Tokenizer
 from regard.outputs.convert import Answer, Convert, Converter, Search
+from regard.parallel import World
 from regard.preparing import ORIGIN, VOCABULARIES, Say, build, by_source, checksum, prepare, shapes
 from regard.progress import Progress
 from regard.training import Trainer
@@ -51,6 +52,7 @@ class Model:
         """The n best answers to each text with their scores."""
         if isinstance(texts, str):
             raise UserError("predict takes a list of texts, found one text: put it in brackets.")
+        texts = [text.strip() for text in texts]  # as the training data was
         limit = 4 * self.config.data.longest
         for text in texts:
             if len(text) > limit and len(self.task.source.encode(text)) > limit:
@@ -138,15 +140,28 @@ def train(
     given = [f"training.{key}={value}" for key, value in changes.items() if value is not None]
     if steps is not None and minutes is None:
         given.append("training.minutes=")
-    config = settings.override(config, [*given, *set])
+    chosen, config = config, settings.override(config, [*given, *set])
+    reasons = {key: why for key, why in reasons.items() if _setting(chosen, key) == _setting(config, key)}
     run = Path(out) if out is not None else Path("runs") / _stem(_names(data)[0])
     return run_training(config, reasons, run, progress)
 
 
+def _setting(config: Config, key: str) -> Any:
+    section, _, name = key.partition(".")
+    return getattr(getattr(config, section), name, None)
+
+
 def run_training(config: Config, reasons: dict[str, str], run: Path, progress: Progress) -> Model:
-    """Prepare, train or go on, evaluate, and write the card."""
+    """Prepare, train or go on, evaluate, and write the card; under `torchrun`, process 0 does all but the training."""
+    world = World()
+    progress = progress if world.first else Progress(quiet=True)
+    for paths in (config.data.valid, config.data.test):
+        if paths:
+            recognise([Path(path) for path in paths])  # better now than after an hour
+    if not world.first:
+        world.wait()  # for what process 0 prepares
     _make_folder(run)
-    with _locked(run):
+    with _locked(run) if world.first else nullcontext():
         for key, why in reasons.items():
             progress.say(f"{key}: {why}")
         files = checksum([*config.data.train, *config.data.valid])
@@ -154,8 +169,10 @@ def run_training(config: Config, reasons: dict[str, str], run: Path, progress: P
         prepared = prepare(config, run, progress.say, files)
         described: dict[str, bytes | Path] = {name: (run / name).read_bytes() for name in VOCABULARIES}
         described["config.yaml"] = settings.render(config, reasons).encode()
-        sums.publish(run, described)
-        trainer = Trainer(config, run, prepared, progress)
+        if world.first:
+            sums.publish(run, described)
+            world.wait()
+        trainer = Trainer(config, run, prepared, progress, world)
         count = sum(parameter.numel() for parameter in trainer.network.parameters())
         waste = trainer.batches.waste(0)
         progress.say(
@@ -171,7 +188,9 @@ def run_training(config: Config, reasons: dict[str, str], run: Path, progress: P
             progress.close()
         model = Model(run, config, prepared.task)
         prepared.task.network.eval()
-        _write_card(model, trainer, progress)
+        if world.first:
+            _write_card(model, trainer, progress)
+        world.wait()
     return model
 
 

@@ -19,11 +19,13 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from regard import checkpoint, sums
+from regard.attention.equation import NotFinite
 from regard.config import Config, Training
 from regard.data.batches import Batches, share
 from regard.errors import UserError
+from regard.metrics import Score
 from regard.outputs.convert import Search
-from regard.parallel import World, whole, without_sync, wrap
+from regard.parallel import World, like, whole, without_sync, wrap
 from regard.preparing import Prepared, Say
 from regard.progress import Progress
 
@@ -43,7 +45,7 @@ class Position:
     batch: int = 0  # within the epoch
     steps: int | None = None  # in all, once settled
     seconds: float = 0.0  # trained so far
-    best: float | None = None
+    best: list[float] | None = None  # all metrics of the best validation, higher is better
     best_step: int = 0
     stale: int = 0  # validations since the best
     bad: int = 0  # steps in a row whose loss was not finite
@@ -138,7 +140,13 @@ class Trainer:
             # A process without rows still takes part, with a weight of zero: the others wait for it.
             batch = self.task.batch([self.store[int(i)] for i in (own if len(own) else chosen[:1])])
             with without_sync(self.loss, last=number == len(rows) - 1):
-                loss = self.loss(batch, self.how.smoothing) * (1.0 if len(own) else 0.0)
+                try:
+                    loss = self.loss(batch, self.how.smoothing) * (1.0 if len(own) else 0.0)
+                except NotFinite:
+                    if self.world.size > 1:
+                        raise
+                    total = math.nan
+                    break
                 (loss * self.world.size / tokens).backward()  # times the size: gradients are averaged over processes
             total += float(loss.detach())
         total = self.world.sum(total)
@@ -176,13 +184,13 @@ class Trainer:
 
     def _try_largest(self) -> None:
         """The batch that needs the most memory comes first: better to fail now than after an hour."""
-        chosen = self.batches.largest()
+        largest = self.batches.largest()
+        chosen = share(largest, self.world.rank, self.world.size) if len(largest) >= self.world.size else largest
         random = torch.get_rng_state()
         try:
             with self._memory(first=True):
                 self.network.train()
-                loss, _ = self.network.loss(self.task.batch([self.store[int(i)] for i in chosen]), self.how.smoothing)
-                loss.backward()
+                self.loss(self.task.batch([self.store[int(i)] for i in chosen]), self.how.smoothing).backward()
         finally:
             self.optimiser.zero_grad(set_to_none=True)
             torch.set_rng_state(random)
@@ -233,12 +241,13 @@ class Trainer:
     # ---- validation and saving ------------------------------------------------------------------------------------
 
     def _validate(self, window: Window) -> None:
-        how = Search(beam=1, factor=self.config.decoding.factor, longest=self.config.decoding.longest)
-        scores, answers = self.task.evaluate(self.valid[:1000], how, samples=0)
-        value = scores[0].value if scores[0].higher_is_better else -scores[0].value
-        improved = self.at.best is None or value > self.at.best
-        if self._keep_weights() and improved:
-            self.at.best, self.at.best_step = value, self.at.step
+        weights = self._whole_weights()
+        scores, answer = self._scores(weights)
+        # Ties of the first metric are broken by the next: at the beginning nothing may be right, yet ever less wrong.
+        found = _ranked(scores)
+        improved = self.at.best is None or found > self.at.best
+        if self.world.said(self.world.first and self._keep_weights(weights)) and improved:
+            self.at.best, self.at.best_step = found, self.at.step
         self.at.stale = 0 if improved else self.at.stale + 1
         seconds = sum(s for _, _, s in window)
         entry = {
@@ -252,11 +261,27 @@ class Trainer:
         }
         self.at.history.append(entry)
         self.window = []
-        if self.save():
+        if self.save() and self.world.first:
             self._publish()
-        self.progress.validated(self.at, entry, scores[0], (self.valid[0], answers[0]))
+        self.progress.validated(self.at, entry, scores[0], (self.valid[0], answer))
 
-    def _keep_weights(self) -> bool:
+    def _whole_weights(self) -> dict[str, Tensor]:
+        """The weights, put together from all processes if they are cut into shards."""
+        return {name: whole(tensor.detach()) for name, tensor in checkpoint.weights_of(self.network).items()}
+
+    def _scores(self, weights: dict[str, Tensor]) -> tuple[list[Score], str]:
+        """The metrics of these weights on the validation data by process 0, known to all; and its first answer."""
+        how = Search(beam=1, factor=self.config.decoding.factor, longest=self.config.decoding.longest)
+        found: list[Any] = []
+        if self.world.first:
+            if self.network is not self.task.network:
+                checkpoint.put_weights(self.task.network, weights, self.run)
+            scores, answers = self.task.evaluate(self.valid[:1000], how, samples=0)
+            found = [[asdict(score) for score in scores], answers[0]]
+        scores_found, answer = self.world.said(found)
+        return [Score(**score) for score in scores_found], answer
+
+    def _keep_weights(self, weights: dict[str, Tensor]) -> bool:
         """The weights of this step beside those of the last validations; whether that went well.
 
         They come before the state that names them, and go after it: a state's best weights exist at any moment.
@@ -264,7 +289,7 @@ class Trainer:
         path = self._weights_at(self.at.step)
         try:
             path.parent.mkdir(exist_ok=True)
-            checkpoint.save_weights(checkpoint.weights_of(self.network), path)
+            checkpoint.save_weights(weights, path)
         except (OSError, sums.Unwritable) as error:
             self.progress.say(f"step {self.at.step}: {_plain(error)}; training goes on")
             return False
@@ -295,21 +320,23 @@ class Trainer:
         """The average of the last checkpoints if it is better than the best; then the best is the model."""
         if self.at.best is None:
             self._validate([])
+        if not self.world.first:
+            return
         paths = [self.run / "checkpoints" / name for name in sorted(self.at.kept)[-self.how.average :]]
         best, model = self._weights_at(self.at.best_step), self.run / "model.safetensors"
         if best.name not in self.at.kept:
             raise UserError(f"{self.run}: no weights could be saved: make room or mend the folder, then train again.")
         chosen: bytes | Path = best
         if len(paths) > 1:
-            how = Search(beam=1, factor=self.config.decoding.factor, longest=self.config.decoding.longest)
             mean = checkpoint.average(paths)
-            checkpoint.put_weights(self.network, mean, self.run)
-            score = self.task.evaluate(self.valid[:1000], how, samples=0)[0][0]
-            value = score.value if score.higher_is_better else -score.value
-            better = self.at.best is None or value >= self.at.best
+            checkpoint.put_weights(self.task.network, mean, self.run)
+            how = Search(beam=1, factor=self.config.decoding.factor, longest=self.config.decoding.longest)
+            scores, _ = self.task.evaluate(self.valid[:1000], how, samples=0)
+            better = self.at.best is None or _ranked(scores) >= self.at.best
+            worse = f"not better than the best ({abs((self.at.best or [0])[0]):.2f}), which is kept"
             self.progress.say(
-                f"average of the last {len(paths)} checkpoints: {score.name} {score.value:.2f}, "
-                f"{'kept' if better else f'not better than the best ({abs(self.at.best or 0):.2f}), which is kept'}"
+                f"average of the last {len(paths)} checkpoints: {scores[0].name} {scores[0].value:.2f}, "
+                f"{'kept' if better else worse}"
             )
             if better:
                 chosen = checkpoint.as_bytes(mean)
@@ -319,21 +346,24 @@ class Trainer:
             raise UserError(
                 f"All steps are saved, but {_plain(error)}: mend that and give the same command."
             ) from error
-        checkpoint.put_weights(self.network, checkpoint.load_weights(model), model)
+        checkpoint.put_weights(self.task.network, checkpoint.load_weights(model), model)
 
     def save(self, *, must: bool = False) -> bool:
         """The state, whole or not at all; whether that went well. If it `must`, a failure ends the run."""
         inner = self.optimiser.state_dict()["state"]
-        moments = {f"{i}.{key}": value for i, entry in inner.items() for key, value in entry.items()}
+        moments = {f"{i}.{key}": whole(value) for i, entry in inner.items() for key, value in entry.items()}
+        random = self.world.tensors(torch.get_rng_state())
         tensors = {
-            "weights": checkpoint.weights_of(self.network),
+            "weights": self._whole_weights(),
             "optimiser": moments,
-            "random": {"torch": torch.get_rng_state()},
+            "random": {f"torch.{rank}": state for rank, state in enumerate(random)},
         }
+        self.saved = self.at.seconds
+        if not self.world.first:
+            return True
         self.at.kept = self._still_wanted()
         facts = {**asdict(self.at), "window": self.window, "facts": self.facts}
         facts["settings"] = self.config.model_dump(mode="json")
-        self.saved = self.at.seconds
         try:
             checkpoint.save_state(self.run, self.at.step, tensors, facts)
         except sums.Unwritable as error:
@@ -369,12 +399,16 @@ class Trainer:
                 f"{self.run / 'state'}: the state is of another version of regard ({type(error).__name__}: {error}): "
                 "go on with that one, or name another folder with -o."
             ) from error
-        self._check_kept(say)
+        if self.how.steps is not None and self.how.steps != self.at.steps:
+            say(f"training.steps was {self.at.steps}, is {self.how.steps}: the learning rate follows the new number")
+            self.at.steps = self.how.steps
         self.saved = self.at.seconds
-        with suppress(OSError):
-            checkpoint.tidy(self.run)
-        self.needed = [{*kept} for kept in checkpoint.named(self.run)]
-        self._publish()
+        if self.world.first:
+            self._check_kept(say)
+            with suppress(OSError):
+                checkpoint.tidy(self.run)
+            self.needed = [{*kept} for kept in checkpoint.named(self.run)]
+            self._publish()
         return True
 
     def _take(self, tensors: dict[str, dict[str, Tensor]], facts: dict[str, Any], say: Say) -> None:
@@ -389,9 +423,12 @@ class Trainer:
             )
         self.at = TypeAdapter(Position).validate_python(facts)
         self.window = TypeAdapter(Window).validate_python(facts["window"])
-        checkpoint.put_weights(self.network, tensors["weights"], self.run / "state")
+        own = checkpoint.weights_of(self.network)
+        weights = {name: like(value, own[name]) for name, value in tensors["weights"].items() if name in own}
+        checkpoint.put_weights(self.network, weights, self.run / "state")
         self._load_optimiser(tensors["optimiser"])
-        torch.set_rng_state(tensors["random"]["torch"])
+        if (random := tensors["random"].get(f"torch.{self.world.rank}")) is not None:
+            torch.set_rng_state(random)
 
     def _check_kept(self, say: Say) -> None:
         """Checkpoints that are gone or damaged are said and done without; a lost best is taken back from the model."""
@@ -411,9 +448,11 @@ class Trainer:
 
     def _load_optimiser(self, moments: dict[str, Tensor]) -> None:
         state: dict[int, dict[str, Tensor]] = {}
+        parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
         for name, value in moments.items():
             number, key = name.split(".")
-            state.setdefault(int(number), {})[key] = value
+            cut = like(value, parameters[int(number)]) if value.dim() else value
+            state.setdefault(int(number), {})[key] = cut
         self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": state})
 
     @contextmanager
@@ -434,6 +473,11 @@ class Trainer:
         finally:
             for number, handler in old.items():
                 signal.signal(number, handler)
+
+
+def _ranked(scores: list[Score]) -> list[float]:
+    """Metrics as numbers of which higher is better, the one to stop on first."""
+    return [score.value if score.higher_is_better else -score.value for score in scores]
 
 
 def _plain(error: Exception) -> str:

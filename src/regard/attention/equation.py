@@ -19,6 +19,10 @@ from regard.attention.scores import Score, scaled_dot
 AnyMask = Mask | Laid | Tensor | None
 
 
+class NotFinite(ValueError):
+    """NaN where numbers belong: something before it overflowed."""
+
+
 def attend(
     q: Tensor | None,
     k: Tensor,
@@ -71,7 +75,7 @@ def check(q: Tensor | None, k: Tensor, v: Tensor) -> None:
         bad = q.detach().isnan()
         if bad.any():
             first = tuple(bad.nonzero()[0].tolist())
-            raise ValueError(f"q holds NaN, first at index {first}: look for the layer before it that overflowed")
+            raise NotFinite(f"q holds NaN, first at index {first}: look for the layer before it that overflowed")
 
 
 def positions_for(
