@@ -17,8 +17,9 @@ lint: .venv/tested
 types: .venv/tested
 	$(BIN)/mypy
 
+# One thread to each of pytest's two workers: two of them spinning on two cores would wait for each other.
 unit: .venv/tested
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest
 
 # Many minutes: every moment of a run is a moment to be killed in, and so on (docs/robustness.md).
 soak: .venv/tested

@@ -83,8 +83,10 @@ def test_a_hundred_thousand_mutated_files(place: Path, monkeypatch: pytest.Monke
     # The settings are read anew only when they were changed: the same file need not be parsed 80,000 times.
     monkeypatch.setattr(running.settings, "load", lambda path: parsed if path.read_bytes() == whole else read(path))
     before = torture.resident()
-    for _ in range(100_000):
+    for number in range(1, 100_001):
         mutations.once()
+        if number % 10_000 == 0:
+            print(f"{number:,} mutations, {len(mutations.faults)} faults", flush=True)
     grown = torture.resident() - before
     print(
         f"\n{mutations.refused:,} refused, {mutations.accepted:,} harmless with fitting sums, slowest {mutations.slowest:.2f} s, "
