@@ -77,6 +77,7 @@ def test_a_run_goes_on_with_another_number_of_processes(
     assert parts[-1]["loss"] == pytest.approx(whole[-1]["loss"], abs=2e-4)
 
 
+@pytest.mark.soak
 def test_a_killed_worker_is_started_again_and_the_run_completes(
     pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -229,11 +230,19 @@ def _guarded(arguments: list[str]) -> int:
         say("regard: stopped")
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be told, not even at exit
+        _end_output()
         return 0
     except MemoryError:
         say("regard: out of memory: use a smaller model or batch (--set training.budget=…), or a larger machine")
         return 1
     except OSError as error:
         say(f"regard: {error.filename or 'the system'}: {error.strerror or error}")
+        if error.filename is None:  # perhaps standard output itself, on a full disk
+            _end_output()
         return 1
+
+
+def _end_output() -> None:
+    """Nothing more can be written, not even what Python would still try at exit."""
+    with suppress(OSError, ValueError):  # a stand-in for standard output has no number
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
