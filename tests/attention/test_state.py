@@ -85,7 +85,9 @@ def test_a_cache_is_a_value_two_continuations_do_not_disturb_each_other() -> Non
     x, y = torch.randn(1, 6, 16), torch.randn(1, 6, 16)
     _, state = layer(x[:, :3], positions=torch.arange(3), mask=causal, state=Cache())
     first, _ = layer(x[:, 3:], positions=torch.arange(3, 6), mask=causal, state=state)
-    layer(y[:, 3:], positions=torch.arange(3, 6), mask=causal, state=state)
+    other, _ = layer(y[:, 3:], positions=torch.arange(3, 6), mask=causal, state=state)
+    joined = torch.cat((x[:, :3], y[:, 3:]), 1)
+    assert other.allclose(layer(joined, mask=causal)[0][:, 3:], atol=1e-6)
     again, _ = layer(x[:, 3:], positions=torch.arange(3, 6), mask=causal, state=state)
     assert first.equal(again)
 
