@@ -48,6 +48,20 @@ def write_numbers(path: Path, count: int = 300, seed: int = 0) -> Path:
     return path
 
 
+def write_pairs(path: Path, count: int = 400, longest: int = 6) -> Path:
+    """Words of six letters and the same letters in capitals, separated by spaces; no word twice."""
+    chosen = random.Random(0)
+    words = {"".join(chosen.choices("abcdef", k=chosen.randint(2, longest))) for _ in range(count)}
+    path.write_text("".join(f"{word}\t{' '.join(word.upper())}\n" for word in sorted(words)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """A file of such pairs of the test's own."""
+    return write_pairs(tmp_path / "pairs.tsv")
+
+
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that all workers of this session see."""

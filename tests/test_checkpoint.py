@@ -24,6 +24,7 @@ from regard import config as settings
 from regard.errors import UserError
 from regard.training import Position, Trainer
 from tests import torture
+from tests.conftest import write_pairs
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 
@@ -33,7 +34,7 @@ def place(once: Once) -> Path:
     """pairs.tsv, `whole`, a run that nothing happened to, and the moments it has; tests only read them."""
 
     def make(folder: Path) -> None:
-        pairs = torture.write_pairs(folder / "pairs.tsv")
+        pairs = write_pairs(folder / "pairs.tsv", 300, longest=4)
         torture._end(pairs, folder / "first")  # the children inherit the modules it has loaded
         torture.moments(pairs, folder / "whole", folder / "moments")
 

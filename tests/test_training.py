@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -22,16 +21,6 @@ TINY = [
     "model.kind=recurrent", "model.width=16", "model.dropout=0.2", "training.budget=400", "training.every=10",
     "training.rate=0.01", "training.warmup=5", "data.held_out=40",
 ]  # fmt: skip
-
-
-@pytest.fixture
-def pairs(tmp_path: Path) -> Path:
-    """Words and the same letters upper-case, separated by spaces."""
-    generator = random.Random(0)
-    words = {"".join(generator.choices("abcdef", k=generator.randint(2, 6))) for _ in range(400)}
-    path = tmp_path / "pairs.tsv"
-    path.write_text("".join(f"{w}\t{' '.join(w.upper())}\n" for w in sorted(words)))
-    return path
 
 
 def digest(run: Path) -> str:

@@ -11,14 +11,24 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import AbstractContextManager, nullcontext
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from regard.errors import UserError
+
+WAIT = timedelta(minutes=30)  # for a process that has not come yet
+LOST = re.compile(r"gloo|NCCL|Connection (closed|reset|refused)|Broken pipe", re.IGNORECASE)
 
 
 class World:
@@ -32,7 +42,9 @@ class World:
             self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
             torch.cuda.set_device(self.device)
         if self.size > 1 and not dist.is_initialized():
-            dist.init_process_group("nccl" if self.device.type == "cuda" else "gloo")
+            backend = "nccl" if self.device.type == "cuda" else "gloo"
+            store = own_part(next(rendezvous("env://", timeout=WAIT))[0], self.rank, self.size)
+            dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size)
 
     @property
     def first(self) -> bool:
@@ -102,9 +114,52 @@ class World:
             return found
         return []
 
-    def close(self) -> None:
-        if self.size > 1 and dist.is_initialized():
-            dist.destroy_process_group()
+
+def own_part(store: Store, rank: int, size: int) -> Store:
+    """A part of the store that no earlier attempt has written to, the same one for all processes of this attempt.
+
+    `torchrun` keeps one store when it starts workers again, and the addresses of the dead ones stay in it. Its count of
+    restarts cannot tell attempts apart, as each machine counts its own. So process 0 draws a name: every other process
+    asks for it under a name of its own, which no answer of an earlier attempt can bear, and says when it has heard.
+    """
+    if rank:
+        own = uuid.uuid4().hex
+        store.set(f"regard/asks/{rank}", own)
+        name = store.get(f"regard/answers/{own}").decode()  # waits for it
+        store.set(f"regard/heard/{name}/{rank}", "")
+    else:
+        name = uuid.uuid4().hex
+        _answer(store, name, set(range(1, size)))
+    return PrefixStore(f"regard/{name}", store)
+
+
+def _answer(store: Store, name: str, missing: set[int]) -> None:
+    """Tell the name to all. A question may be that of a dead process: it is answered until the living one has heard."""
+    end = time.monotonic() + WAIT.total_seconds()
+    while missing:
+        for rank in sorted(missing):
+            if store.check([f"regard/heard/{name}/{rank}"]):
+                missing.remove(rank)
+            elif store.check([f"regard/asks/{rank}"]):
+                store.set(f"regard/answers/{store.get(f'regard/asks/{rank}').decode()}", name)
+        if missing and time.monotonic() > end:
+            raise UserError(f"Process {min(missing)} has not come in {WAIT}: look at what it has written.")
+        time.sleep(0.01)
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Without one of them the processes cannot go on; that is one sentence, and `torchrun` may start all again."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and not LOST.search(str(error)):
+            raise
+        first = str(error).splitlines()[0][:200]
+        raise UserError(
+            f"Another process of this run has ended or cannot be reached ({first}): what was saved is safe; "
+            "give the same command again, or let `torchrun --max-restarts 20` do so."
+        ) from error
 
 
 class Loss(nn.Module):

@@ -18,7 +18,7 @@ from regard import metrics
 from regard.data.reading import read_pairs
 from regard.errors import UserError
 from regard.outputs.convert import Answer, Search
-from regard.parallel import World
+from regard.parallel import World, together
 from regard.preparing import by_source
 from regard.running import Model
 
@@ -96,6 +96,7 @@ def _text(raw: bytes, number: int) -> str:
         ) from error
 
 
+@together()
 def predict(model: Model, chunks: Iterator[list[str]], changes: dict[str, Any], shown: Shown, out: TextIO) -> None:
     """The answers to each chunk of lines, written before the next chunk is read."""
     if changes.get("n_best", 1) > 1 and "beam" not in changes:

@@ -17,7 +17,7 @@ from regard.data.reading import read_pairs, recognise
 from regard.errors import UserError
 from regard.inputs.tokens import Tokenizer
 from regard.outputs.convert import Answer, Convert, Converter, Search
-from regard.parallel import World
+from regard.parallel import World, together
 from regard.preparing import ORIGIN, VOCABULARIES, Say, build, by_source, checksum, prepare, shapes
 from regard.progress import Progress
 from regard.training import Trainer
@@ -151,6 +151,7 @@ def _setting(config: Config, key: str) -> Any:
     return getattr(getattr(config, section), name, None)
 
 
+@together()
 def run_training(config: Config, reasons: dict[str, str], run: Path, progress: Progress) -> Model:
     """Prepare, train or go on, evaluate, and write the card; under `torchrun`, process 0 does all but the training."""
     world = World()

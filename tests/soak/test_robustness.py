@@ -9,6 +9,7 @@ import pytest
 
 from regard import running
 from tests import torture
+from tests.conftest import write_pairs
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
 
@@ -17,7 +18,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with data and a run that nothing happened to."""
     folder = tmp_path_factory.mktemp("soak")
-    pairs = torture.write_pairs(folder / "pairs.tsv")
+    pairs = write_pairs(folder / "pairs.tsv", 300, longest=4)
     torture._end(pairs, folder / "first")  # the children inherit the modules it has loaded
     assert torture.forked(lambda: torture._end(pairs, folder / "whole")) == 0
     return folder
