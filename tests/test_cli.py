@@ -366,8 +366,8 @@ def test_the_size_that_is_checked_is_near_the_truth(model: list[str]) -> None:
 
     tokens = Tokenizer.train([" ".join(f"t{i}" for i in range(196))], "symbols", None)
     config = settings.override(settings.make({"data": {"train": ["a"]}}, "here"), model)
-    truth = sum(parameter.numel() for parameter in build(config, tokens, tokens).network.parameters())
-    assert settings.parameters(config) == pytest.approx(truth, rel=0.12)
+    truth = sum(parameter.numel() for parameter in build(config, (tokens, tokens)).network.parameters())
+    assert config.parameters() == pytest.approx(truth, rel=0.12)
 
 
 def test_the_same_command_again_goes_on(cli: Regard, blind: Path) -> None:

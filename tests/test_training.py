@@ -14,6 +14,7 @@ import torch
 import regard
 from regard import checkpoint
 from regard.config import Training
+from regard.data.reading import Pair
 from regard.errors import UserError
 from regard.training import Trainer, rate_at
 
@@ -167,7 +168,8 @@ def test_accumulated_batches_equal_one_large_batch(pairs: Path, tmp_path: Path) 
     """The loss is per token: two batches of unlike size weigh as their tokens do."""
     model = regard.train(pairs, tmp_path / "run", steps=2, set=[*TINY, "model.dropout=0.0"], quiet=True)
     task = model.task
-    rows = task.rows([("abc", "A B C"), ("abcdef", "A B C D E F"), ("fa", "F A")])
+    pairs = [Pair(word, " ".join(word.upper()), "", 0) for word in ("abc", "abcdef", "fa")]
+    rows = task.rows(pairs)
     whole = task.network.loss(task.batch([[torch.tensor(x).numpy() for x in row] for row in rows]))
     parts = [task.network.loss(task.batch([[torch.tensor(x).numpy() for x in row]])) for row in rows]
     assert sum(count for _, count in parts) == whole[1]
@@ -181,8 +183,8 @@ def test_held_out_sources_are_never_trained_on(tmp_path: Path) -> None:
     from regard.preparing import Split
 
     config, reasons = choose([str(path)])
-    split = Split(config, None)
-    train, valid = {pair.source for pair in split.train()}, {source for source, _ in split.valid()}
+    split = Split(config, False, None)
+    train, valid = ({pair.source for pair in part} for part in (split.train(), split.valid()))
     assert valid
     assert not train & valid
     assert train | valid == {f"w{i}" for i in range(50)}

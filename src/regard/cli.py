@@ -48,11 +48,17 @@ def train(
     from regard import running
     from regard.training import Interrupted
 
-    if task not in (None, "convert"):
-        raise UserError(f"--task {task}: there is no such task, expected convert.")
     try:
         model = running.train(
-            data, output, valid=valid or (), test=test or (), set=set or (), minutes=minutes, steps=steps, seed=seed
+            data,
+            output,
+            valid=valid or (),
+            test=test or (),
+            set=set or (),
+            minutes=minutes,
+            steps=steps,
+            seed=seed,
+            task=task,
         )
     except Interrupted:
         say("stopped; everything is saved. Go on with the same command:")
@@ -88,8 +94,9 @@ def predict(
     Example: echo bonjour | regard predict runs/fre --with-score
     """
     from regard import predicting, running
+    from regard.outputs.task import Shown
 
-    shown = predicting.Shown(alignment=alignment, with_score=with_score, as_json=as_json)
+    shown = Shown(alignment=alignment, with_score=with_score, as_json=as_json)
     draws = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     looks = {"beam": beam, "n_best": n_best, "length_penalty": length_penalty, "minimum": minimum, "longest": longest}
     changes = predicting.changes(looks, draws, sample=sample)
@@ -192,10 +199,10 @@ def quoted(text: str) -> str:
 
 def example(model: Any) -> str:
     """A source text to try, from the validation data."""
-    from regard.data.reading import read_pairs
+    from regard.preparing import read
 
-    paths = model.config.data.valid or model.config.data.train
-    return next(read_pairs([Path(path) for path in paths], lambda _: None)).source
+    paths, config = model.config.data.valid or model.config.data.train, model.config
+    return next(pair.source for pair in read(paths, config.task, config.data, lambda _: None) if pair.source.strip())
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,20 +24,13 @@ class Section(BaseModel):
 
 
 class Data(Section):
-    train: list[str] = Field(description="files of pairs; two line-aligned files are one corpus", min_length=1)
+    train: list[str] = Field(description="files to learn from; two line-aligned files are one corpus", min_length=1)
     valid: list[str] = Field([], description="the same for validation; empty: some of train is held out")
     test: list[str] = Field([], description="the same for the final test, used once")
     faults: Literal["stop", "skip"] = Field("stop", description="a faulty line stops, or is skipped and counted")
-    held_out: int = Field(500, ge=1, description="pairs held out for validation if none are given")
-    longest: int = Field(256, ge=1, le=10**6, description="pairs with a side of more tokens are left out of training")
-
-
-class Tokens(Section):
-    source_level: Level = Field("characters", description="what a source token is")
-    target_level: Level = Field("characters", description="what a target token is")
-    joint: bool = Field(False, description="one vocabulary for both sides")
-    lowercase: bool = Field(False, description="both sides in lower case")
-    size: int | None = Field(None, ge=5, description="largest number of tokens of a vocabulary (sub-words and words)")
+    encoding: str = Field("utf-8", description="of the files, such as latin-1")
+    held_out: int = Field(500, ge=1, description="pairs (lines, texts) held out for validation if none are given")
+    longest: int = Field(256, ge=1, le=10**6, description="what has more tokens on a side is left out of training")
 
 
 class Transformer(Section):
@@ -64,10 +57,6 @@ class Recurrent(Section):
     tied: bool = Field(True, description="the output layer is the target's embedding table")
 
 
-Model = Annotated[Transformer | Recurrent, Field(discriminator="kind")]
-KINDS: dict[str, type[Transformer] | type[Recurrent]] = {"transformer": Transformer, "recurrent": Recurrent}
-
-
 class Training(Section):
     budget: int = Field(4096, ge=1, description="source and target tokens of a batch, padding included")
     accumulate: int = Field(1, ge=1, description="batches per step")
@@ -86,20 +75,18 @@ class Training(Section):
     seed: int = Field(1, ge=0, lt=2**63, description="governs weights, order and dropout")
 
 
-class Decoding(Section):
-    beam: int = Field(5, ge=1, le=1000, description="hypotheses kept by the search")
-    length_penalty: float = Field(1.0, ge=0, le=10, description="score ÷ length to this power")
-    factor: float = Field(3.0, gt=0, description="an answer to n tokens has at most factor · (n + 3) + 3")
-    longest: int = Field(256, ge=1, le=10**6, description="most tokens of an answer in any case")
-
-
 class Config(Section):
-    task: Literal["convert"] = Field("convert", description="what comes out: a sequence")
+    """What the settings of every task have; each task's own class says more about tokens and model, and may add to it."""
+
+    task: str = Field(description="what comes out")
     data: Data
-    tokens: Tokens = Tokens()
-    model: Model = Transformer()
+    tokens: Section
+    model: Section
     training: Training = Training()
-    decoding: Decoding = Decoding()
+
+    def parameters(self) -> int:
+        """About how many weights the model has; a vocabulary whose size depends on the data counts as 200 tokens."""
+        raise NotImplementedError
 
 
 class _Plain(yaml.SafeLoader):
@@ -133,12 +120,28 @@ def load(path: Path) -> Config:
     return make(found, str(path))
 
 
+def settings_of(task: object, where: str) -> type[Config]:
+    """The class of a task's settings."""
+    from regard.tasks import TASKS
+
+    if task not in TASKS:
+        raise UserError(f"{where}: there is no task {task!r}, expected one of {', '.join(TASKS)}.")
+    return TASKS[str(task)].settings
+
+
+def kinds_of(settings: type[Config]) -> dict[str, type[Section]]:
+    """The kinds of model that a task knows, with the class of settings of each."""
+    models = get_args(settings.model_fields["model"].annotation) or (settings.model_fields["model"].annotation,)
+    return {model.model_fields["kind"].default: model for model in models}
+
+
 def make(found: dict[str, Any], where: str) -> Config:
     """Settings from a nested dictionary; the first fault is named with its key, what was expected and found."""
+    kind = settings_of(found.get("task", "convert"), where)
     try:
-        config = Config.model_validate(found)
+        config = kind.model_validate(found)
     except ValidationError as error:
-        raise UserError(_sentence(error, where)) from error
+        raise UserError(_sentence(error, where, kind)) from error
     _refuse_giant(config, where, 4)
     return config
 
@@ -154,8 +157,9 @@ def override(config: Config, settings: list[str]) -> Config:
             parsed = yaml.safe_load(value) if value else None
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise UserError(f"--set {setting}: the value {value!r} cannot be read.") from error
-        if key == "model.kind" and parsed != found["model"]["kind"] and str(parsed) in KINDS:
-            found["model"] = KINDS[str(parsed)]().model_dump()  # the other kind has other settings
+        kinds = kinds_of(type(config))
+        if key == "model.kind" and parsed != found["model"]["kind"] and str(parsed) in kinds:
+            found["model"] = kinds[str(parsed)]().model_dump()  # the other kind has other settings
             continue
         *path, last = key.split(".")
         section: Any = found
@@ -176,17 +180,6 @@ def nearest(name: str, known: list[str]) -> str:
     return f", did you mean {ends.get(close[0], close[0])!r}?" if close else "."
 
 
-def parameters(config: Config) -> int:
-    """About how many weights a model has; a vocabulary whose size depends on the data counts as 200 tokens."""
-    model, size = config.model, config.tokens.size or 200
-    if isinstance(model, Transformer):
-        layers = model.layers * (12 * model.width**2 + 4 * model.width * model.hidden)
-    else:
-        gates = 4 if model.cell == "lstm" else 3
-        layers = model.width**2 * ((8 * model.layers - 1) * gates + 12)
-    return layers + (1 if config.tokens.joint else 2) * size * model.width
-
-
 def memory() -> int:
     """Bytes of memory there are for this process: the machine's, or less if a container allows less."""
     limit = Path("/sys/fs/cgroup/memory.max")
@@ -197,13 +190,17 @@ def memory() -> int:
 
 def _refuse_giant(config: Config, where: str, each: int) -> None:
     """A model that cannot fit is refused while it is still a number: afterwards the system ends the process."""
-    needed = each * parameters(config)
+    needed = each * config.parameters()
     if needed > memory():
         raise UserError(
-            f"{where}: model.width={config.model.width} and model.layers={config.model.layers} need about "
-            f"{needed / 1e9:,.0f} GB of memory for {parameters(config):,} weights, there are {memory() / 1e9:,.0f} GB: "
+            f"{where}: {_size(config.model)} need about "
+            f"{needed / 1e9:,.0f} GB of memory for {config.parameters():,} weights, there are {memory() / 1e9:,.0f} GB: "
             "make the model smaller."
         )
+
+
+def _size(model: Section) -> str:
+    return " and ".join(f"model.{key}={value}" for key, value in model if key in ("width", "layers"))
 
 
 def write(config: Config, path: Path, reasons: dict[str, str] | None = None) -> None:
@@ -242,16 +239,15 @@ def _keys(found: dict[str, Any], prefix: str = "") -> list[str]:
     return keys
 
 
-def _sentence(error: ValidationError, where: str) -> str:
+def _sentence(error: ValidationError, where: str, settings: type[Config]) -> str:
     first = error.errors()[0]
-    path = [str(part) for part in first["loc"] if part not in ("transformer", "recurrent")]
+    path = [str(part) for part in first["loc"] if part not in kinds_of(settings)]
     key = ".".join(path)
     if first["type"] == "extra_forbidden":
-        known = _keys(Config(data=Data(train=["…"])).model_dump()) + [
-            f"model.{name}" for name in Recurrent.model_fields
-        ]
+        known = _keys(settings.model_validate({"data": {"train": ["…"]}}).model_dump())
+        known += [f"model.{name}" for kind in kinds_of(settings).values() for name in kind.model_fields]
         if len(path) == 1:
-            known = list(Config.model_fields) + known
+            known = list(settings.model_fields) + known
         return f"{where}: there is no setting {key!r}{nearest(key, known)}"
     if first["type"] == "missing":
         return f"{where}: the setting {key!r} is missing."

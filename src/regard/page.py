@@ -9,7 +9,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from regard.errors import UserError
 from regard.visible import visible
+from regard.watching import Seen
 
 Side = Literal["source", "target"]
 
@@ -40,6 +41,29 @@ class Example:
     source: Sequence[str]
     target: Sequence[str]
     maps: Sequence[Map]
+
+
+def maps(seen: Mapping[str, Seen], sides: Callable[[str], tuple[Side, Side]]) -> list[Map]:
+    """One map for each kind of layer that was watched, those across first; `sides` says what looks at what in it.
+
+    Layers of one kind may differ in their number of heads: one head is then shown in place of several.
+    """
+    kinds = sorted({_kind(key): None for key in seen}, key=lambda kind: len({*sides(kind)}) == 1)
+    found = []
+    for name in kinds:
+        layers = [layer.weights[0].numpy() for key, layer in seen.items() if _kind(key) == name]
+        most = max(len(layer) for layer in layers)
+        weights = np.stack([np.broadcast_to(layer, (most, *layer.shape[1:])) for layer in layers])
+        if sides(name) == ("target", "target"):
+            # Row i predicts token i from the tokens before it: START takes the place of END.
+            weights = np.concatenate((weights[..., 1:], weights[..., :1]), -1)
+        found.append(Map(name, *sides(name), weights))
+    return found
+
+
+def _kind(key: str) -> str:
+    """encoder.layers.1.attention → encoder.attention."""
+    return ".".join(part for part in key.split(".") if not part.isdigit() and part != "layers")
 
 
 def write(path: str | Path, examples: Sequence[Example], title: str = "Attention") -> Path:

@@ -11,32 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-import numpy as np
-from numpy.typing import NDArray
-
 from regard import metrics
-from regard.data.reading import read_pairs
 from regard.errors import UserError
-from regard.outputs.convert import Answer, Search
+from regard.outputs.task import Item, Shown
 from regard.parallel import World, together
-from regard.preparing import by_source
 from regard.running import Model
 
 AHEAD = 512  # lines taken together at most
+UNCHANGED = {"n_best": 1, "minimum": 0}  # what these options are unless somebody gives them
 RANGES = {"beam": (1, 1000), "n_best": (1, 1000), "minimum": (0, 10_000), "longest": (1, 10_000)}
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What is printed of an answer besides its text."""
-
-    alignment: str | None = None
-    with_score: bool = False
-    as_json: bool = False
-
-    def __post_init__(self) -> None:
-        if self.alignment not in (None, "hard", "soft"):
-            raise UserError(f"--alignment is {self.alignment!r}, expected hard or soft.")
 
 
 def changes(looks: dict[str, Any], draws: dict[str, Any], *, sample: bool) -> dict[str, Any]:
@@ -99,8 +82,7 @@ def _text(raw: bytes, number: int) -> str:
 @together()
 def predict(model: Model, chunks: Iterator[list[str]], changes: dict[str, Any], shown: Shown, out: TextIO) -> None:
     """The answers to each chunk of lines, written before the next chunk is read."""
-    if changes.get("n_best", 1) > 1 and "beam" not in changes:
-        changes = changes | {"beam": max(changes["n_best"], model.config.decoding.beam)}
+    refuse_unknown(model, changes, shown)
     number, world = 0, World()
     for chunk in _known_to_all(chunks, world):
         texts = [text.strip() for text in chunk]  # as the training data was read
@@ -108,12 +90,20 @@ def predict(model: Model, chunks: Iterator[list[str]], changes: dict[str, Any], 
             room = AHEAD - number % AHEAD
             some, texts = texts[:room], texts[room:]
             start, end = world.part(len(some))
-            own = some[start:end]
-            lines = list(lines_for(model, own, _answers(model, own, number + start, changes), shown))
+            lines = list(model.task.lines(some[start:end], number + start, changes, shown))
             for line in (line for lines in world.gathered(lines) for line in lines):
                 out.write(line + "\n")
             out.flush()
             number += len(some)
+
+
+def refuse_unknown(model: Model, changes: dict[str, Any], shown: Shown) -> None:
+    """Options that mean nothing to a task are refused rather than passed over."""
+    given = [name for name, value in changes.items() if value != UNCHANGED.get(name)]
+    given += [name for name in ("alignment", "embeddings") if getattr(shown, name)]
+    for name in given:
+        if name not in model.task.options:
+            raise UserError(f"{_option(name)} means nothing to a model that {model.task.does}: leave it out.")
 
 
 def _known_to_all(chunks: Iterator[list[str]], world: World) -> Iterator[list[str]]:
@@ -125,93 +115,16 @@ def _known_to_all(chunks: Iterator[list[str]], world: World) -> Iterator[list[st
         yield chunk
 
 
-def _answers(model: Model, texts: list[str], number: int, changes: dict[str, Any]) -> list[list[Answer]]:
-    """The answers to texts of which the first is line `number` of the input.
-
-    A draw depends on the seed and on the text's place among those asked together. Lines come in chunks that depend on
-    time, so each is put at its place in a block of AHEAD lines: empty texts before it cost nothing.
-    """
-    if "seed" not in changes:
-        return model.answers(texts, **changes)
-    block, place = divmod(number, AHEAD)
-    seed = changes["seed"] + 1_000_003 * block
-    return model.answers([""] * place + texts, **changes | {"seed": seed})[place:]
-
-
-def lines_for(model: Model, texts: Sequence[str], answers: list[list[Answer]], shown: Shown) -> Iterator[str]:
-    for text, found in zip(texts, answers, strict=True):
-        if shown.as_json:
-            yield json.dumps(_object(model, text, found, shown), ensure_ascii=False)
-            continue
-        for answer in found:
-            parts = [f"{answer.score:.4f}"] if shown.with_score else []
-            parts.append(" ".join(answer.text.split("\n")))
-            if shown.alignment == "hard":
-                parts.append(pharaoh(aligned(model, text, answer.ids)[0]))
-            elif shown.alignment == "soft":
-                parts.append(json.dumps(_rounded(aligned(model, text, answer.ids)[0])))
-            yield "\t".join(parts)
-
-
-def _object(model: Model, text: str, found: list[Answer], shown: Shown) -> dict[str, Any]:
-    items = []
-    for answer in found:
-        item: dict[str, Any] = {"text": answer.text, "score": answer.score, "finished": answer.finished}
-        if shown.alignment:
-            weights, rows, columns = aligned(model, text, answer.ids)
-            item |= {"tokens": rows, "source_tokens": columns}
-            item["alignment"] = pharaoh(weights) if shown.alignment == "hard" else _rounded(weights)
-        items.append(item)
-    return {"source": text, "answers": items}
-
-
-def _rounded(weights: NDArray[np.float32]) -> list[list[float]]:
-    return [[round(float(x), 4) for x in row] for row in weights]
-
-
-def aligned(model: Model, text: str, answer: list[int]) -> tuple[NDArray[np.float32], list[str], list[str]]:
-    """Weights (answer units, source units) and the units' names; sub-words are merged into words."""
-    task = model.task
-    ids = task.source.encode(text)
-    if not ids or not answer:
-        return np.zeros((0, 0), dtype=np.float32), [], []
-    weights = task.alignments([(ids, answer)])[0][:-1]  # the end looks somewhere too, but is no word
-    rows, columns = task.target.pieces_of(answer), task.source.pieces(text)
-    if task.target.level in ("bpe", "unigram"):
-        groups = task.target.groups_of(answer)
-        weights, rows = _merged(weights, groups, np.mean), _joined(rows, groups)
-    if task.source.level in ("bpe", "unigram"):
-        groups = task.source.groups(text)
-        weights, columns = _merged(weights.T, groups, np.sum).T, _joined(columns, groups)
-    return weights, rows, columns
-
-
-def _merged(weights: NDArray[np.float32], groups: list[int], how: Any) -> NDArray[np.float32]:
-    """Rows of one word made one: the mean over answer tokens, the sum over source tokens: rows still add to 1."""
-    return np.stack(
-        [how(weights[[i for i, g in enumerate(groups) if g == word]], axis=0) for word in sorted({*groups})]
-    )
-
-
-def _joined(pieces: list[str], groups: list[int]) -> list[str]:
-    words: dict[int, str] = {}
-    for piece, group in zip(pieces, groups, strict=True):
-        words[group] = words.get(group, "") + piece.removeprefix("▁")
-    return [words[group] for group in sorted(words)]
-
-
-def pharaoh(weights: NDArray[np.float32]) -> str:
-    """`0-0 1-2`: for each answer unit the source unit it looked at most, source first."""
-    return " ".join(f"{int(np.argmax(row))}-{j}" for j, row in enumerate(weights))
-
-
 @dataclass(frozen=True)
 class Report:
     scores: list[metrics.Score]
     buckets: list[metrics.Bucket]
+    details: str = ""
 
     def render(self) -> str:
         text = metrics.render(self.scores)
+        if self.details:
+            text += f"\n\n{self.details}"
         if self.buckets:
             rows = [f"{b.low:>5}–{b.high:<5} {b.items:>7}  {b.score.value:8.2f}" for b in self.buckets]
             text += f"\n\n source      items  {self.buckets[0].score.name}\n" + "\n".join(rows)
@@ -231,25 +144,28 @@ def evaluate(
     by_length: bool = False,
     output: Path | None = None,
 ) -> Report:
-    pairs = by_source(read_pairs([Path(path) for path in paths]))
-    if not pairs:
-        raise UserError(f"{paths[0]}: there is no pair in it to evaluate on.")
+    """Scores on files with known answers, by length too if asked; `output` takes the answers."""
+    refuse_unknown(model, changes, Shown())
+    items = model.items(paths)
     if output is not None and not output.parent.is_dir():
         raise UserError(f"{output}: cannot be written: there is no folder {output.parent}.")
-    how: Search = model.search(**changes)
-    scores, answers = model.task.evaluate(pairs, how)
-    references = [texts for _, texts in pairs]
-    if lowercase and model.task.kind() == "text":
-        scores[:2] = [
-            metrics.bleu(answers, references, lowercase=True),
-            metrics.chrf(answers, references, lowercase=True),
-        ]
+    scores, answers = model.task.evaluate(items, **changes)
+    if lowercase and scores[0].name == "bleu":
+        references = [texts for _, texts in items]
+        scores[:2] = [metric(answers, references, lowercase=True) for metric in (metrics.bleu, metrics.chrf)]
     if output is not None:
         output.write_text("".join(answer + "\n" for answer in answers), encoding="utf-8")
-    buckets: list[metrics.Bucket] = []
-    if by_length:
-        first = {"text": metrics.bleu, "symbols": metrics.sequence_error_rate, "characters": metrics.exact_match}
-        sources = [source for source, _ in pairs]
-        length = metrics.count_words if model.task.kind() == "text" else len
-        buckets = metrics.by_length(sources, answers, references, first[model.task.kind()], length=length)
-    return Report(scores, buckets)
+    return Report(scores, _by_length(model, items, answers) if by_length else [], model.task.details(items, answers))
+
+
+def _by_length(model: Model, items: Sequence[Item], answers: list[str]) -> list[metrics.Bucket]:
+    """The first metric for short and for long sources apart."""
+    task = model.task
+    if len(answers) != len(items):
+        raise UserError(f"--by-length means nothing to a model that {task.does}: leave it out.")
+
+    def first(found: Sequence[str], references: Sequence[Sequence[str]]) -> metrics.Score:
+        return task.score([("", list(allowed)) for allowed in references], found, 0)[0]
+
+    sources, references = [source for source, _ in items], [texts for _, texts in items]
+    return metrics.by_length(sources, answers, references, first, length=task.length)

@@ -10,19 +10,21 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from regard import checkpoint, choosing, metrics, sums, verifying
 from regard import config as settings
 from regard.config import Config
-from regard.data.reading import read_pairs, recognise
+from regard.data.reading import recognise
 from regard.errors import UserError
 from regard.inputs.tokens import Tokenizer
-from regard.outputs.convert import Answer, Convert, Converter, Search
+from regard.outputs.task import Item, Task, Vocabularies
 from regard.parallel import World, together
-from regard.preparing import ORIGIN, VOCABULARIES, Say, build, by_source, checksum, prepare, shapes
+from regard.preparing import ORIGIN, Say, build, checksum, prepare, read, shapes
 from regard.progress import Progress
+from regard.tasks import TASKS
 from regard.training import Trainer
 
-LOADED = ("config.yaml", *VOCABULARIES, "model.safetensors")
 # Settings that may differ when a run goes on: those that say where files lie, and those that change what comes out.
 MOVABLE = {"data": ("train", "valid", "test"), "decoding": ("beam", "length_penalty", "factor")}
 CHANGEABLE = {"training": ("minutes", "steps", "patience", "every"), "decoding": ("longest",)}
@@ -31,46 +33,37 @@ CHANGEABLE = {"training": ("minutes", "steps", "patience", "every"), "decoding":
 class Model:
     """A trained model: its folder, its settings, and the task it does."""
 
-    def __init__(self, folder: Path, config: Config, task: Convert) -> None:
+    def __init__(self, folder: Path, config: Config, task: Task) -> None:
         self.folder, self.config, self.task = folder, config, task
 
     @property
-    def network(self) -> Converter:
+    def network(self) -> nn.Module:
         return self.task.network
 
-    def search(self, **changes: Any) -> Search:
-        """The run's own way of decoding, with changes."""
-        own = self.config.decoding
-        given = {"beam": own.beam, "length_penalty": own.length_penalty, "factor": own.factor, "longest": own.longest}
-        return Search(**(given | changes))
-
     def predict(self, texts: Sequence[str], **changes: Any) -> list[str]:
-        """The best answer to each text; `beam=1`, `n_best=…`, `seed=…` and so on change how it is looked for."""
-        return [answers[0].text for answers in self.answers(texts, **changes)]
-
-    def answers(self, texts: Sequence[str], **changes: Any) -> list[list[Answer]]:
-        """The n best answers to each text with their scores."""
+        """The best answer to each text; `beam=1`, `seed=…` and so on change how it is looked for."""
         if isinstance(texts, str):
             raise UserError("predict takes a list of texts, found one text: put it in brackets.")
-        texts = [text.strip() for text in texts]  # as the training data was
-        limit = 4 * self.config.data.longest
-        for text in texts:
-            if len(text) > limit and len(self.task.source.encode(text)) > limit:
-                raise UserError(
-                    f"The text {text[:30]!r} … is too long: {len(self.task.source.encode(text)):,} tokens, "
-                    f"expected at most {limit:,} (4 × data.longest)."
-                )
-        try:
-            return self.task.predict(texts, self.search(**changes))
-        except ValueError as error:
-            raise UserError(f"{error}.".replace("..", ".")) from error
+        unknown = [name for name in changes if name not in self.task.options]
+        if unknown:
+            raise UserError(f"{unknown[0]!r} changes nothing about a model that {self.task.does}.")
+        return self.task.answer(texts, **changes)
+
+    def items(self, paths: Sequence[str | Path]) -> list[Item]:
+        """What a file holds for this task to be evaluated on."""
+        items = self.task.items(read(paths, self.config.task, self.config.data))
+        if not items:
+            raise UserError(f"{paths[0]}: there is nothing in it to evaluate on.")
+        return items
 
     def evaluate(self, paths: Sequence[str | Path], **changes: Any) -> tuple[list[metrics.Score], list[str]]:
-        """The metrics on a file of pairs, and the answers they were computed from."""
-        pairs = by_source(read_pairs([Path(path) for path in paths]))
-        if not pairs:
-            raise UserError(f"{paths[0]}: there is no pair in it to evaluate on.")
-        return self.task.evaluate(pairs, self.search(**changes))
+        """The metrics on a file with known answers, and the answers they were computed from."""
+        return self.task.evaluate(self.items(paths), **changes)
+
+
+def loaded(config: Config) -> tuple[str, ...]:
+    """The files that a model of these settings is loaded from."""
+    return ("config.yaml", *TASKS[config.task].files, "model.safetensors")
 
 
 def load(folder: str | Path) -> Model:
@@ -78,25 +71,31 @@ def load(folder: str | Path) -> Model:
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder} is not a run folder: {'it is a file' if folder.exists() else 'it does not exist'}.")
-    for name in LOADED[:-1]:
-        if not (folder / name).is_file():
-            raise UserError(f"{folder} is not a run folder: it has no {name}; expected what `regard train` wrote.")
-    for name in LOADED:
-        sums.inside(folder, name)
+    _refuse_missing(folder, "config.yaml")
     _refuse_giant(folder / "config.yaml", 1 << 20)
     config = settings.load(folder / "config.yaml")
+    names = loaded(config)
+    for name in names[:-1]:
+        _refuse_missing(folder, name)
     weights = folder / "model.safetensors"
+    sums.inside(folder, weights.name)
     found = checkpoint.shapes_in(weights)
     rows = max((size for shape in found.values() for size in shape), default=0)
-    for name in VOCABULARIES:
+    for name in names[1:-1]:
         _refuse_giant(folder / name, (1 << 16) + 1000 * rows)  # a token has a row in some table
-    source, target = (Tokenizer.load(folder / name) for name in VOCABULARIES)
-    _refuse_unfit(config, source, target, weights, found)
-    sums.check(folder, LOADED)  # last, because a fault that can be named is better than one that is only noticed
-    task = build(config, source, target)
+    vocabularies = tuple(Tokenizer.load(folder / name) for name in names[1:-1])
+    _refuse_unfit(config, vocabularies, weights, found)
+    sums.check(folder, names)  # last, because a fault that can be named is better than one that is only noticed
+    task = build(config, vocabularies)
     checkpoint.put_weights(task.network, checkpoint.load_weights(weights), weights)
     task.network.eval()
     return Model(folder, config, task)
+
+
+def _refuse_missing(folder: Path, name: str) -> None:
+    if not (folder / name).is_file():
+        raise UserError(f"{folder} is not a run folder: it has no {name}; expected what `regard train` wrote.")
+    sums.inside(folder, name)
 
 
 def _refuse_giant(path: Path, most: int) -> None:
@@ -106,16 +105,15 @@ def _refuse_giant(path: Path, most: int) -> None:
         )
 
 
-def _refuse_unfit(
-    config: Config, source: Tokenizer, target: Tokenizer, weights: Path, found: checkpoint.Shapes
-) -> None:
+def _refuse_unfit(config: Config, vocabularies: Vocabularies, weights: Path, found: checkpoint.Shapes) -> None:
     """Compare the model that a config describes with a file's header, before anything is allocated."""
-    if len(found) < 4 * config.model.layers:  # each layer of encoder and decoder has two at the very least
+    layers = getattr(config.model, "layers", 1)
+    if len(found) < 2 * layers:  # each layer has two at the very least
         raise UserError(
             f"{weights} does not fit the model its config.yaml describes: {len(found)} tensors are too few for "
-            f"model.layers={config.model.layers}."
+            f"model.layers={layers}."
         )
-    checkpoint.refuse_unfit(shapes(config, source, target), found, weights)
+    checkpoint.refuse_unfit(shapes(config, vocabularies), found, weights)
 
 
 def train(
@@ -127,15 +125,16 @@ def train(
     minutes: float | None = None,
     steps: int | None = None,
     seed: int | None = None,
+    task: str | None = None,
     set: Sequence[str] = (),
     quiet: bool = False,
 ) -> Model:
-    """Train on files of pairs, or on the settings in a YAML file; the same call again goes on where it stopped.
+    """Train on files, or on the settings in a YAML file; the same call again goes on where it stopped.
 
     `set` overrides settings: `set=["training.rate=0.002"]`. Returns the trained model.
     """
     progress = Progress(quiet=quiet)
-    config, reasons = _settings(_names(data), _names(valid), _names(test))
+    config, reasons = _settings(_names(data), _names(valid), _names(test), task)
     changes = {"minutes": minutes, "steps": steps, "seed": seed}
     given = [f"training.{key}={value}" for key, value in changes.items() if value is not None]
     if steps is not None and minutes is None:
@@ -158,7 +157,7 @@ def run_training(config: Config, reasons: dict[str, str], run: Path, progress: P
     progress = progress if world.first else Progress(quiet=True)
     for paths in (config.data.valid, config.data.test):
         if paths:
-            recognise([Path(path) for path in paths])  # better now than after an hour
+            recognise([Path(path) for path in paths], config.task, config.data.encoding)  # better now than in an hour
     if not world.first:
         world.wait()  # for what process 0 prepares
     _make_folder(run)
@@ -168,7 +167,7 @@ def run_training(config: Config, reasons: dict[str, str], run: Path, progress: P
         files = checksum([*config.data.train, *config.data.valid])
         _refuse_other_run(run, config, files, progress.say)
         prepared = prepare(config, run, progress.say, files)
-        described: dict[str, bytes | Path] = {name: (run / name).read_bytes() for name in VOCABULARIES}
+        described: dict[str, bytes | Path] = {name: (run / name).read_bytes() for name in prepared.task.files}
         described["config.yaml"] = settings.render(config, reasons).encode()
         if world.first:
             sums.publish(run, described)
@@ -177,7 +176,7 @@ def run_training(config: Config, reasons: dict[str, str], run: Path, progress: P
         count = sum(parameter.numel() for parameter in trainer.network.parameters())
         waste = trainer.batches.waste(0)
         progress.say(
-            f"{len(prepared.store):,} training pairs, {len(prepared.valid):,} for validation; {count:,} parameters; "
+            f"{len(prepared.store):,} training rows, {len(prepared.valid):,} for validation; {count:,} parameters; "
             f"{trainer.batches.count(0):,} batches an epoch, {100 * waste:.1f} % of their tokens are padding"
         )
         if trainer.resume(progress.say):
@@ -210,7 +209,7 @@ def average(run: Path, last: int | None, output: Path) -> Path:
     verifying.check_checkpoints(run)
     chosen = paths[-(last or len(paths)) :]
     note = f"# {output.name}\n\nThe mean of {len(chosen)} checkpoints of {model.folder.name}.\n"
-    files: dict[str, bytes | Path] = {name: run / name for name in LOADED}
+    files: dict[str, bytes | Path] = {name: run / name for name in loaded(model.config)}
     files |= {"model.safetensors": checkpoint.as_bytes(checkpoint.average(chosen)), "README.md": note.encode()}
     with sums.writing(output):
         output.mkdir(parents=True)
@@ -218,12 +217,16 @@ def average(run: Path, last: int | None, output: Path) -> Path:
     return output
 
 
-def _settings(data: list[str], valid: list[str], test: list[str]) -> tuple[Config, dict[str, str]]:
+def _settings(data: list[str], valid: list[str], test: list[str], task: str | None) -> tuple[Config, dict[str, str]]:
+    if task is not None and task not in TASKS:
+        raise UserError(f"There is no task {task!r}, expected one of {', '.join(TASKS)}.")
     if len(data) == 1 and Path(data[0]).suffix in (".yaml", ".yml"):
         config = settings.load(Path(data[0]))
+        if task not in (None, config.task):
+            raise UserError(f"{data[0]} is for the task {config.task!r}, found --task {task}.")
         changed = {"valid": valid or config.data.valid, "test": test or config.data.test}
         return config.model_copy(update={"data": config.data.model_copy(update=changed)}), {}
-    return choosing.choose(data, valid, test)
+    return choosing.choose(data, valid, test, task=task)
 
 
 def _names(paths: Sequence[str | Path] | str | Path) -> list[str]:
@@ -299,18 +302,17 @@ def _write_card(model: Model, trainer: Trainer, progress: Progress) -> None:
     lines = [
         f"# {model.folder.name}",
         "",
-        f"A {config.model.kind} that converts sequences, trained on {names}.",
+        f"A {getattr(config.model, 'kind', 'model')} that {model.task.does}, trained on {names}.",
         "",
-        f"- training pairs: {len(trainer.store):,}; parameters: {parameters:,}",
+        f"- training rows: {len(trainer.store):,}; parameters: {parameters:,}",
         f"- {at.step:,} steps, {at.seconds / 60:.1f} minutes, best validation at step {at.best_step:,}",
         f"- use it: `regard predict {model.folder} \"…\"`, `regard show {model.folder} \"…\" -o picture.png`",
     ]  # fmt: skip
-    how = model.search()
-    found = [("validation", model.task.evaluate(trainer.valid, how)[0])]
+    found = [("validation", model.task.evaluate(trainer.valid)[0])]
     if config.data.test:
         found.append(("test", model.evaluate(config.data.test)[0]))
     for name, scores in found:
-        lines += ["", f"## {name.capitalize()} (beam {how.beam})", "", "```", metrics.render(scores), "```"]
+        lines += ["", f"## {name.capitalize()}", "", "```", metrics.render(scores), "```"]
         progress.say(f"{name}: " + ", ".join(f"{s.name} {s.value:.2f}{s.unit and ' ' + s.unit}" for s in scores))
     results = {name: metrics.as_json(scores) for name, scores in found}
     card = {"README.md": "\n".join(lines) + "\n", "results.json": json.dumps(results, indent=1)}

@@ -24,7 +24,6 @@ from regard.config import Config, Training
 from regard.data.batches import Batches, share
 from regard.errors import UserError
 from regard.metrics import Score
-from regard.outputs.convert import Search
 from regard.parallel import World, like, whole, without_sync, wrap
 from regard.preparing import Prepared, Say
 from regard.progress import Progress
@@ -129,10 +128,10 @@ class Trainer:
             self.stop = self.world.sum(float(self.stop)) > 0
 
     def _step(self) -> tuple[float, int]:
-        """One update from `accumulate` batches; the loss is a mean over all their target tokens."""
+        """One update from `accumulate` batches; the loss is a mean over all their predictions."""
         self.network.train()
         rows = [self._next() for _ in range(self.how.accumulate)]
-        tokens = int(sum(self.store.lengths[chosen, -1].sum() for chosen in rows))
+        tokens = sum(self.task.predictions(self.store.lengths[chosen]) for chosen in rows)
         total = 0.0
         self.optimiser.zero_grad(set_to_none=True)
         for number, chosen in enumerate(rows):
@@ -271,12 +270,11 @@ class Trainer:
 
     def _scores(self, weights: dict[str, Tensor]) -> tuple[list[Score], str]:
         """The metrics of these weights on the validation data by process 0, known to all; and its first answer."""
-        how = Search(beam=1, factor=self.config.decoding.factor, longest=self.config.decoding.longest)
         found: list[Any] = []
         if self.world.first:
             if self.network is not self.task.network:
                 checkpoint.put_weights(self.task.network, weights, self.run)
-            scores, answers = self.task.evaluate(self.valid[:1000], how, samples=0)
+            scores, answers = self.task.evaluate(self.valid[:1000], quick=True, samples=0)
             found = [[asdict(score) for score in scores], answers[0]]
         scores_found, answer = self.world.said(found)
         return [Score(**score) for score in scores_found], answer
@@ -330,8 +328,7 @@ class Trainer:
         if len(paths) > 1:
             mean = checkpoint.average(paths)
             checkpoint.put_weights(self.task.network, mean, self.run)
-            how = Search(beam=1, factor=self.config.decoding.factor, longest=self.config.decoding.longest)
-            scores, _ = self.task.evaluate(self.valid[:1000], how, samples=0)
+            scores, _ = self.task.evaluate(self.valid[:1000], quick=True, samples=0)
             better = self.at.best is None or _ranked(scores) >= self.at.best
             worse = f"not better than the best ({abs((self.at.best or [0])[0]):.2f}), which is kept"
             self.progress.say(

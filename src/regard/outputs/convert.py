@@ -2,107 +2,66 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, linear
+from pydantic import Field
+from torch import nn
 
-from regard import metrics, search
+from regard import metrics, page, pictures, search
+from regard.config import Config, Level, Recurrent, Section, Transformer
 from regard.data.batches import pad
+from regard.data.reading import Pair
 from regard.errors import UserError
-from regard.inputs.embedding import Embedding, positions_of
-from regard.inputs.tokens import END, PAD, START, Tokenizer
+from regard.inputs.tokens import END, PAD, START, Tokenizer, choose_level
+from regard.models.bahdanau import recurrent
+from regard.models.transformer import transformer
+from regard.outputs import aligning, invariance
+from regard.outputs.converter import Batch, Converter
+from regard.outputs.task import LEARN_FROM, Item, Row, Shown, Survey, Task, Vocabularies
 from regard.watching import attentions, paused, watch, watched
 
-
-class Batch(NamedTuple):
-    """Padded ids; the target ends with END and does not begin with START."""
-
-    source: Tensor  # (batch, n)
-    target: Tensor  # (batch, m)
+PLACES = 512  # sampled texts have seeds by their place in a block of so many lines
 
 
-@dataclass(frozen=True)
-class State:
-    """Between two steps of decoding: the encoder's memory until the decoder has taken it up, then its own state."""
-
-    memory: Any
-    decoder: Any
-    position: int
-
-    def reorder(self, index: Tensor) -> State:
-        if self.decoder is not None:
-            return State(None, self.decoder.reorder(index), self.position)
-        rows = [_rows(part, index) for part in self.memory]
-        return State(type(self.memory)(*rows), None, self.position)
+class Tokens(Section):
+    source_level: Level = Field("characters", description="what a source token is")
+    target_level: Level = Field("characters", description="what a target token is")
+    joint: bool = Field(False, description="one vocabulary for both sides")
+    lowercase: bool = Field(False, description="both sides in lower case")
+    size: int | None = Field(None, ge=5, description="largest number of tokens of a vocabulary (sub-words and words)")
 
 
-def _rows(part: Any, index: Tensor) -> Any:
-    """The rows `index` of one field of a memory: states (batch, …), shared positions (n,), hidden states by layer."""
-    if isinstance(part, tuple):
-        return tuple(hidden[:, index] for hidden in part)
-    return part[index] if part.dim() > 1 else part
+class Decoding(Section):
+    beam: int = Field(5, ge=1, le=1000, description="hypotheses kept by the search")
+    length_penalty: float = Field(1.0, ge=0, le=10, description="score ÷ length to this power")
+    factor: float = Field(3.0, gt=0, description="an answer to n tokens has at most factor · (n + 3) + 3")
+    longest: int = Field(256, ge=1, le=10**6, description="most tokens of an answer in any case")
 
 
-class Converter(nn.Module):
-    """Encoder, decoder, and a softmax over the target's vocabulary: p(y_t | y_<t, x) = softmax(W o_t + b).
+class Settings(Config):
+    task: Literal["convert"] = Field("convert", description="what comes out: a sequence")
+    tokens: Tokens = Tokens()
+    model: Annotated[Transformer | Recurrent, Field(discriminator="kind")] = Transformer()
+    decoding: Decoding = Decoding()
 
-    The two backbones share an interface: `encoder(x, positions) -> memory` and
-    `decoder(x, positions, memory, state, keep=…) -> features, state`.
-    """
-
-    def __init__(
-        self, source: Embedding, target: Embedding, encoder: nn.Module, decoder: nn.Module, *, tied: bool
-    ) -> None:
-        super().__init__()
-        self.source, self.target, self.encoder, self.decoder = source, target, encoder, decoder
-        size, width = target.table.weight.shape
-        self.head = nn.Linear(width, size)
-        nn.init.zeros_(self.head.bias)
-        if tied:
-            self.head.weight = target.table.weight
-
-    def encode(self, source: Tensor) -> Any:
-        positions = positions_of(source)
-        return self.encoder(self.source(source, positions), positions)
-
-    def features(self, batch: Batch) -> Tensor:
-        """What the decoder says of each target token, given those before it (teacher forcing): (batch, m, width)."""
-        # Shifted right: START in front; END at the last place of a row is not an input.
-        given = torch.cat((batch.target.new_full((len(batch.target), 1), START), batch.target[:, :-1]), 1)
-        positions = positions_of(given.masked_fill(batch.target == PAD, PAD))
-        features: Tensor = self.decoder(self.target(given, positions), positions, self.encode(batch.source))[0]
-        return features
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Logits for each target token, (batch, m, vocabulary)."""
-        logits: Tensor = self.head(self.features(batch))
-        return logits
-
-    def loss(self, batch: Batch, smoothing: float = 0.0) -> tuple[Tensor, int]:
-        """The sum of −log p over the target's tokens with label smoothing (Szegedy et al. 2016), and their number."""
-        real = batch.target != PAD
-        # Padding is dropped before the largest matrix product of the model, not after it.
-        logits = linear(self.features(batch)[real], self.head.weight, self.head.bias)
-        loss = cross_entropy(logits, batch.target[real], reduction="sum", label_smoothing=smoothing)
-        return loss, int(real.sum())
-
-    def start(self, source: Tensor) -> State:
-        """The state before the first step of decoding."""
-        return State(self.encode(source), None, 0)
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """One step: the last tokens (rows,) to logits for the next ones (rows, vocabulary)."""
-        positions = torch.tensor([state.position], device=tokens.device)
-        x = self.target(tokens.unsqueeze(1), positions)
-        features, decoder = self.decoder(x, positions, state.memory, state.decoder, keep=True)
-        return self.head(features[:, -1]), State(None, decoder, state.position + 1)
+    def parameters(self) -> int:
+        model, size = self.model, self.tokens.size or 200
+        if isinstance(model, Transformer):
+            layers = model.layers * (12 * model.width**2 + 4 * model.width * model.hidden)
+        else:
+            gates = 4 if model.cell == "lstm" else 3
+            layers = model.width**2 * ((8 * model.layers - 1) * gates + 12)
+        return layers + (1 if self.tokens.joint else 2) * size * model.width
 
 
 @dataclass(frozen=True)
@@ -137,22 +96,105 @@ class Search:
         return search.Limits(minimum=self.minimum, maximum=[max(self.minimum, n) for n in most])
 
 
-class Convert:
-    """A network with its vocabularies: texts in, texts out."""
+class Convert(Task):
+    """Texts in, texts out. `how` is the run's own search, `longest` the most tokens of a text."""
 
-    def __init__(self, network: Converter, source: Tokenizer, target: Tokenizer) -> None:
+    settings = Settings
+    files = ("source.json", "target.json")
+    fields = ("source", "target")
+    does = "converts sequences"
+    options = frozenset(
+        ("beam", "n_best", "length_penalty", "minimum", "longest", "temperature", "top_k", "top_p", "seed", "alignment")
+    )
+    network: Converter
+
+    def __init__(
+        self, network: Converter, source: Tokenizer, target: Tokenizer, how: Search | None = None, longest: int = 1024
+    ) -> None:
         self.network, self.source, self.target = network, source, target
+        self.vocabularies = (source, target)
+        self.how, self.longest = how or Search(), longest
 
-    def rows(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
-        """Source ids, and target ids with the end: what is stored and batched."""
-        sources, targets = zip(*pairs, strict=True) if pairs else ((), ())
-        encoded = zip(self.source.encode_batch(list(sources)), self.target.encode_batch(list(targets)), strict=True)
-        return [(ids, [*target, END]) for ids, target in encoded]
+    @classmethod
+    def learn(cls, config: Settings, pairs: Callable[[], Iterator[Pair]]) -> Vocabularies:
+        tokens = config.tokens
+        learn = partial(Tokenizer.train, size=tokens.size, lowercase=tokens.lowercase)
+        if not tokens.joint:
+            source = learn((p.source for p in islice(pairs(), LEARN_FROM)), tokens.source_level)
+            return source, learn((p.target for p in islice(pairs(), LEARN_FROM)), tokens.target_level)
+        if tokens.source_level != tokens.target_level:
+            raise UserError(
+                f"tokens.joint needs one level for both sides, found {tokens.source_level} and {tokens.target_level}."
+            )
+        texts = (text for pair in islice(pairs(), LEARN_FROM) for text in (pair.source, pair.target))
+        both = learn(texts, tokens.source_level)
+        return both, both
 
-    @staticmethod
-    def batch(rows: Sequence[Sequence[Any]]) -> Batch:
-        source, target = (torch.from_numpy(pad([row[side] for row in rows])) for side in (0, 1))
+    @classmethod
+    def design(cls, config: Settings, vocabularies: Vocabularies) -> Converter:
+        parts: dict[str, Any] = config.model.model_dump(exclude={"kind"}) | {"joint": config.tokens.joint}
+        source, target = (vocabulary.size for vocabulary in vocabularies)
+        if isinstance(config.model, Transformer):
+            return transformer(source, target, length=2 + max(config.data.longest, config.decoding.longest), **parts)
+        return recurrent(source, target, **parts)
+
+    @classmethod
+    def assemble(cls, config: Settings, vocabularies: Vocabularies, network: nn.Module) -> Convert:
+        assert isinstance(network, Converter)
+        how = Search(**config.decoding.model_dump())
+        source, target = vocabularies
+        return cls(network, source, target, how, 4 * config.data.longest)
+
+    def settle(self, config: Settings, lengths: NDArray[np.int32]) -> None:
+        """How much longer than its source a target gets."""
+        found = float((1.2 * lengths[:, 1] / (lengths[:, 0] + 3)).max())
+        config.decoding.factor = round(max(0.5, found), 2)
+        self.how = replace(self.how, factor=config.decoding.factor)
+
+    # ---- training -------------------------------------------------------------------------------------------------
+
+    def rows(self, pairs: Sequence[Pair]) -> list[Row]:
+        """Source ids, and target ids with the end."""
+        sources = self.source.encode_batch([pair.source for pair in pairs])
+        targets = self.target.encode_batch([pair.target for pair in pairs])
+        return [(ids, [*target, END]) for ids, target in zip(sources, targets, strict=True)]
+
+    def batch(self, rows: Sequence[Sequence[Any]]) -> Batch:
+        source, target = (torch.from_numpy(pad([np.asarray(row[side]) for row in rows])) for side in (0, 1))
         return Batch(source, target)
+
+    def items(self, pairs: Iterable[Pair]) -> list[Item]:
+        """Pairs of the same source joined: their targets are alternatives."""
+        found: dict[str, list[str]] = {}
+        for pair in pairs:
+            references = found.setdefault(pair.source, [])
+            if pair.target not in references:
+                references.append(pair.target)
+        return list(found.items())
+
+    # ---- answers --------------------------------------------------------------------------------------------------
+
+    def quickly(self) -> dict[str, Any]:
+        return {"beam": 1}
+
+    def answer(self, texts: Sequence[str], **changes: Any) -> list[str]:
+        return [answers[0].text for answers in self.answers(texts, **changes)]
+
+    def answers(self, texts: Sequence[str], **changes: Any) -> list[list[Answer]]:
+        """The n best answers to each text with their scores, by the run's own search with changes."""
+        texts = [text.strip() for text in texts]  # as the training data was
+        for text in texts:
+            if len(text) > self.longest and len(self.source.encode(text)) > self.longest:
+                raise UserError(
+                    f"The text {text[:30]!r} … is too long: {len(self.source.encode(text)):,} tokens, "
+                    f"expected at most {self.longest:,} (4 × data.longest)."
+                )
+        if changes.get("n_best", 1) > 1 and "beam" not in changes:
+            changes = changes | {"beam": max(changes["n_best"], self.how.beam)}
+        try:
+            return self.predict(texts, replace(self.how, **changes))
+        except ValueError as error:
+            raise UserError(f"{error}.".replace("..", ".")) from error
 
     @torch.no_grad()
     def predict(self, texts: Sequence[str], how: Search) -> list[list[Answer]]:
@@ -176,7 +218,7 @@ class Convert:
     def look(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
         """One pass over known answers, for whoever is watching."""
         with torch.no_grad():
-            self.network.features(self.batch([(np.array(s or [END]), np.array([*t, END])) for s, t in rows]))
+            self.network.features(self.batch([(s or [END], [*t, END]) for s, t in rows]))
 
     def _search(self, ids: list[list[int]], how: Search, numbers: list[int]) -> list[list[search.Hypothesis]]:
         source = torch.from_numpy(pad([np.array(row) for row in ids]))
@@ -192,6 +234,53 @@ class Convert:
             return [[h] for h in search.greedy(self.network.step, state, len(ids), **given)]
         size: dict[str, Any] = {"size": how.beam, "n_best": how.n_best, "length_penalty": how.length_penalty}
         return search.beam(self.network.step, state, len(ids), **size, **given)
+
+    def lines(self, texts: Sequence[str], first: int, changes: dict[str, Any], shown: Shown) -> Iterator[str]:
+        for text, found in zip(texts, self._placed(texts, first, changes), strict=True):
+            if shown.as_json:
+                items = [self._object(text, answer, shown) for answer in found]
+                yield json.dumps({"source": text, "answers": items}, ensure_ascii=False)
+                continue
+            for answer in found:
+                parts = [f"{answer.score:.4f}"] if shown.with_score else []
+                parts.append(" ".join(answer.text.split("\n")))
+                if shown.alignment:
+                    weights = self.aligned(text, answer.ids)[0]
+                    soft = shown.alignment == "soft"
+                    parts.append(json.dumps(aligning.rounded(weights)) if soft else aligning.pharaoh(weights))
+                yield "\t".join(parts)
+
+    def _placed(self, texts: Sequence[str], first: int, changes: dict[str, Any]) -> list[list[Answer]]:
+        """A draw depends on the seed and on the text's place among those asked together. Lines come in chunks that
+        depend on time, so each is put at its place in a block of lines: empty texts before it cost nothing."""
+        if "seed" not in changes:
+            return self.answers(texts, **changes)
+        block, place = divmod(first, PLACES)
+        seed = changes["seed"] + 1_000_003 * block
+        return self.answers([""] * place + [*texts], **changes | {"seed": seed})[place:]
+
+    def _object(self, text: str, answer: Answer, shown: Shown) -> dict[str, Any]:
+        item: dict[str, Any] = {"text": answer.text, "score": answer.score, "finished": answer.finished}
+        if shown.alignment:
+            weights, rows, columns = self.aligned(text, answer.ids)
+            item |= {"tokens": rows, "source_tokens": columns}
+            soft = shown.alignment == "soft"
+            item["alignment"] = aligning.rounded(weights) if soft else aligning.pharaoh(weights)
+        return item
+
+    def kind(self) -> metrics.Kind:
+        """Which metrics fit: running text, space-separated symbols, or strings of characters."""
+        kinds: dict[str, metrics.Kind] = {"symbols": "symbols", "characters": "characters"}
+        return kinds.get(self.target.level, "text")
+
+    def length(self, text: str) -> int:
+        return metrics.count_words(text) if self.kind() == "text" else len(text)
+
+    def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
+        references = [[unicodedata.normalize("NFC", text) for text in texts] for _, texts in items]
+        return metrics.evaluate(answers, references, kind=self.kind(), samples=samples)
+
+    # ---- looking --------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def alignments(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[NDArray[np.float32]]:
@@ -212,18 +301,71 @@ class Convert:
         """The names of the layers through which the target looks at the source."""
         return [name for name in attentions(self.network) if name.endswith((".cross", ".glimpse"))]
 
-    def kind(self) -> metrics.Kind:
-        """Which metrics fit: running text, space-separated symbols, or strings of characters."""
-        kinds: dict[str, metrics.Kind] = {"symbols": "symbols", "characters": "characters"}
-        return kinds.get(self.target.level, "text")
+    def aligned(self, text: str, answer: list[int]) -> aligning.Aligned:
+        """Weights (answer units, source units) and the units' names; sub-words are merged into words."""
+        ids = self.source.encode(text)
+        if not ids or not answer:
+            return np.zeros((0, 0), dtype=np.float32), [], []
+        weights = self.alignments([(ids, answer)])[0][:-1]  # the end looks somewhere too, but is no word
+        return aligning.in_words(weights, text, answer, self.source, self.target)
 
-    def evaluate(
-        self, pairs: Sequence[tuple[str, Sequence[str]]], how: Search, samples: int = metrics.SAMPLES
-    ) -> tuple[list[metrics.Score], list[str]]:
-        """The metrics that fit on (source, references), first the one that training stops on; and the answers."""
-        answers = [found[0].text for found in self.predict([source for source, _ in pairs], how)]
-        references = [[unicodedata.normalize("NFC", text) for text in texts] for _, texts in pairs]
-        return metrics.evaluate(answers, references, kind=self.kind(), samples=samples), answers
+    def example(self, text: str, answer: str | None) -> page.Example:
+        target = self._answer_ids(text, answer)
+        with watch(self.network) as seen:
+            self.look([(self.source.encode(text), target)])
+        names = self.source.pieces(text), [*self.target.pieces_of(target), "⏹"]
+        return page.Example(*names, page.maps(seen, _sides))
+
+    def picture(self, text: str, answer: str | None, *, grid: bool) -> Figure:
+        if not self.crossing():
+            raise UserError("This model has no attention between target and source: there is no alignment to draw.")
+        if grid:
+            example = self.example(text, answer)
+            crossing = next(m for m in example.maps if m.rows != m.columns)
+            return pictures.grid(crossing.weights, example.target, example.source)
+        return pictures.alignment(*self.aligned(text, self._answer_ids(text, answer)))
+
+    def _answer_ids(self, text: str, answer: str | None) -> list[int]:
+        """The tokens of a given answer, or of the model's own."""
+        source = self.source.encode(text)
+        ids = self.answers([text])[0][0].ids if answer is None else self.target.encode(answer.strip())
+        if not source:
+            raise UserError(f"The text {text!r} is empty: there is nothing to look at.")
+        if not ids and answer is None:
+            raise UserError(f"The model's answer to {text!r} is empty: look at an answer of yours with --answer.")
+        if not ids:
+            raise UserError("--answer is empty, expected an answer to look at.")
+        if max(len(source), len(ids)) > self.longest:
+            raise UserError(
+                f"The text or its answer is too long to show: {max(len(source), len(ids)):,} tokens, expected at most "
+                f"{self.longest:,} (4 × data.longest)."
+            )
+        return ids
+
+    def invariances(self, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:
+        return invariance.of_converter(self.network, self.batch(rows))
+
+    # ---- choosing -------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def choose(cls, seen: Survey) -> tuple[dict[str, Any], dict[str, str]]:
+        tokens, reasons = _tokens(seen)
+        count = seen.count
+        model, training, why = _for_text(count) if tokens["target_level"] == "bpe" else _for_strings(count)
+        few = model["dropout"] > 0.2
+        reasons |= {
+            "model.kind": why,
+            "model.width": f"{count:,} pairs: width {model['width']}, layers {model['layers']}",
+            "model.dropout": f"{count:,} pairs are {'few: much' if few else 'many: little'} is dropped in training",
+        }
+        return {"tokens": tokens, "model": model, "training": training}, reasons
+
+
+def _sides(name: str) -> tuple[page.Side, page.Side]:
+    """What looks at what in a layer of this name."""
+    if name.endswith(("cross", "glimpse")):
+        return "target", "source"
+    return ("source", "source") if name.startswith("encoder") else ("target", "target")
 
 
 def _by_budget(order: list[int], lengths: list[int], budget: int) -> Iterator[list[int]]:
@@ -236,3 +378,48 @@ def _by_budget(order: list[int], lengths: list[int], budget: int) -> Iterator[li
         chosen.append(i)
     if chosen:
         yield chosen
+
+
+def _tokens(seen: Survey) -> tuple[dict[str, Any], dict[str, str]]:
+    (source, source_why), (target, target_why) = choose_level(seen.sources), choose_level(seen.targets)
+    joint = source == target == "bpe"
+    words = len({word for text in (seen.sources + seen.targets)[:100_000] for word in text.split()})
+    size = None
+    reasons = {"tokens.source_level": source_why, "tokens.target_level": target_why}
+    if "bpe" in (source, target):
+        size = 4_000 if seen.count < 10_000 else 8_000 if seen.count < 300_000 else 16_000
+        size = min(size, max(300, words))
+        reasons["tokens.size"] = f"{size:,} sub-words: enough for {seen.count:,} pairs to show each of them often"
+    if joint:
+        reasons["tokens.joint"] = "both sides are running text: names and numbers are written the same on both"
+    return {"source_level": source, "target_level": target, "joint": joint, "size": size}, reasons
+
+
+def _for_text(count: int) -> tuple[dict[str, Any], dict[str, Any], str]:
+    model: dict[str, Any] = {
+        "kind": "transformer",
+        "layers": 3,
+        "width": 256,
+        "hidden": 1024,
+        "heads": 4,
+        "dropout": 0.3,
+    }
+    if count < 5_000:
+        model |= {"layers": 2, "width": 128, "hidden": 256}
+    if count > 300_000:
+        model |= {"layers": 4, "dropout": 0.1}
+    return model, {"budget": 4096, "rate": 1e-3, "warmup": 800}, "running text: a Transformer translates it best"
+
+
+def _for_strings(count: int) -> tuple[dict[str, Any], dict[str, Any], str]:
+    model: dict[str, Any] = {"kind": "recurrent", "cell": "lstm", "layers": 1, "attention": "additive", "feeding": True}
+    training: dict[str, Any] = {"budget": 2048, "rate": 3e-3, "warmup": 200}
+    if count < 2_000:
+        model |= {"width": 128, "dropout": 0.4}
+    elif count < 20_000:
+        model |= {"width": 192, "dropout": 0.3}
+    else:
+        model |= {"width": 256, "dropout": 0.2}
+        training |= {"budget": 4096, "rate": 2e-3}
+    why = "short strings: an LSTM with attention learns them in less time than a Transformer on a CPU"
+    return model, training, why
