@@ -1,6 +1,7 @@
 """The loop: it learns, stops, resumes to the same bits, refuses other data, and survives bad numbers."""
 
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -189,6 +190,16 @@ def test_held_out_sources_are_never_trained_on(tmp_path: Path) -> None:
     assert not train & valid
     assert train | valid == {f"w{i}" for i in range(50)}
     assert "held out" in reasons["data.held_out"]
+
+
+def test_tensorboard_holds_what_the_metrics_say(pairs: Path, tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    regard.train(pairs, tmp_path / "run", steps=20, set=TINY, quiet=True)
+    entries = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    found = accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    found.Reload()
+    assert [event.step for event in found.Scalars("loss")] == [10, 20]
+    assert [event.value for event in found.Scalars("loss")] == pytest.approx([entry["loss"] for entry in entries])
 
 
 def test_learning_rates() -> None:

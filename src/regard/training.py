@@ -20,6 +20,7 @@ from torch import Tensor
 
 from regard import checkpoint, sums
 from regard.attention.equation import NotFinite
+from regard.board import Board
 from regard.config import Config, Training
 from regard.data.batches import Batches, share
 from regard.errors import UserError
@@ -89,6 +90,7 @@ class Trainer:
         self.at = Position(steps=self.how.steps)
         self.facts = {"data": prepared.checksum, "threads": torch.get_num_threads(), "torch": torch.__version__}
         self.facts["processes"] = world.size
+        self.board = Board(run)
         self.stop = False
         self.window: Window = []
         self.saved = 0.0  # seconds of training when the state was last saved
@@ -262,6 +264,7 @@ class Trainer:
         self.window = []
         if self.save() and self.world.first:
             self._publish()
+            self.board.add(entry)
         self.progress.validated(self.at, entry, scores[0], (self.valid[0], answer))
 
     def _whole_weights(self) -> dict[str, Tensor]:
@@ -318,6 +321,7 @@ class Trainer:
         """The average of the last checkpoints if it is better than the best; then the best is the model."""
         if self.at.best is None:
             self._validate([])
+        self.board.close()
         if not self.world.first:
             return
         paths = [self.run / "checkpoints" / name for name in sorted(self.at.kept)[-self.how.average :]]
