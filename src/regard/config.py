@@ -57,6 +57,22 @@ class Recurrent(Section):
     tied: bool = Field(True, description="the output layer is the target's embedding table")
 
 
+class Bert(Section):
+    """An encoder alone, for every task that reads whole rows of tokens: START, the tokens, END."""
+
+    kind: Literal["bert"] = Field("bert", description="which network")
+    layers: int = Field(4, ge=1, le=1000, description="layers of the encoder")
+    width: int = Field(256, ge=2, le=65536, description="width of the vectors between layers")
+    hidden: int = Field(1024, ge=1, le=1_000_000, description="inner width of the feed-forward parts")
+    heads: int = Field(4, ge=1, le=4096, description="attention heads; they divide the width")
+    dropout: float = Field(0.1, ge=0, lt=1, description="share of numbers dropped in training")
+    norm: Literal["pre", "post"] = Field("pre", description="layer normalisation before or after each part")
+
+    def parameters(self) -> int:
+        """The weights of the layers, without tables."""
+        return self.layers * (4 * self.width**2 + 2 * self.width * self.hidden)
+
+
 class Training(Section):
     budget: int = Field(4096, ge=1, description="source and target tokens of a batch, padding included")
     accumulate: int = Field(1, ge=1, description="batches per step")
@@ -73,6 +89,7 @@ class Training(Section):
     average: int = Field(5, ge=1, description="checkpoints averaged at the end, if that scores better")
     parallel: Literal["ddp", "fsdp"] = Field("ddp", description="under torchrun: whole copies, or sharded weights")
     seed: int = Field(1, ge=0, lt=2**63, description="governs weights, order and dropout")
+    start: str | None = Field(None, description="run whose weights and vocabulary this one began with; empty: none")
 
 
 class Config(Section):
