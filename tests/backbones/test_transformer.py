@@ -5,7 +5,8 @@ import torch
 
 from regard.attention import causal, masks
 from regard.attention.positions import sinusoidal
-from regard.models.transformer import INSIDE, SIZES, TABLES, transformer
+from regard.models.places import INSIDE, TABLES
+from regard.models.transformer import SIZES, transformer
 from regard.outputs.convert import Batch, Converter
 
 

@@ -86,12 +86,11 @@ class MultiHead(nn.Module):
         self.output_proj = nn.Linear(width, width)
         self.rotate = rotate
         self.attention = Attention(score=score, bias=bias, normalise=normalise, mix=mix)
-        for layer in (self.q_proj, self.k_proj, self.v_proj):
+        for layer in (self.q_proj, self.k_proj, self.v_proj, self.output_proj):
             if isinstance(layer, nn.Linear):
                 nn.init.xavier_uniform_(layer.weight)
-                nn.init.zeros_(layer.bias)
-        nn.init.xavier_uniform_(self.output_proj.weight)
-        nn.init.zeros_(self.output_proj.bias)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
 
     def forward(
         self,

@@ -24,6 +24,9 @@ class State(Protocol):
     def extend(self, k: Tensor, v: Tensor, positions: Tensor) -> Grown:
         """Everything that may be attended now (keys, values, positions), and the state for the next call."""
 
+    def after(self, positions: Tensor) -> Tensor:
+        """The positions that may be attended once these are added: what a mask for all layers is laid over."""
+
     def reorder(self, index: Tensor) -> State:
         """The rows `index` of the batch."""
 
@@ -52,12 +55,15 @@ class Rolling:
             raise ValueError(f"a rolling window keeps at least 1 position, found {self.size}")
 
     def extend(self, k: Tensor, v: Tensor, positions: Tensor) -> Grown:
+        positions = self.after(positions)
         if self.kept is not None:
             k, v = torch.cat((self.kept.k, k), -2), torch.cat((self.kept.v, v), -2)
-            positions = join_positions(self.kept.positions, positions)
         # The new queries may still look at what is about to be forgotten: all of it goes out, only the end is kept.
         kept = Fixed(k[..., -self.size :, :], v[..., -self.size :, :], positions[..., -self.size :])
         return k, v, positions, Rolling(self.size, kept)
+
+    def after(self, positions: Tensor) -> Tensor:
+        return positions if self.kept is None else join_positions(self.kept.positions, positions)
 
     def reorder(self, index: Tensor) -> Rolling:
         return Rolling(self.size, self.kept and self.kept.reorder(index))
@@ -95,8 +101,7 @@ class Cache:
     positions: Tensor | None = None
 
     def extend(self, k: Tensor, v: Tensor, positions: Tensor) -> Grown:
-        if self.positions is not None:
-            positions = join_positions(self.positions, positions)
+        positions = self.after(positions)
         buffer, length = self.buffer, self.length + k.shape[-2]
         recording = torch.is_grad_enabled() and (k.requires_grad or v.requires_grad)
         spare = buffer is not None and buffer.taken == self.length and length <= buffer.k.shape[-2]
@@ -112,6 +117,9 @@ class Cache:
             positions,
             Cache(buffer, length, positions),
         )
+
+    def after(self, positions: Tensor) -> Tensor:
+        return positions if self.positions is None else join_positions(self.positions, positions)
 
     def reorder(self, index: Tensor) -> Cache:
         if self.buffer is None or self.positions is None:

@@ -1,6 +1,9 @@
-"""Transformer encoder and decoder (Vaswani et al. 2017): layers of attention and feed-forward, pre- or post-LN.
+"""Transformer encoder, decoder, and decoder alone (Vaswani et al. 2017): layers of attention and feed-forward.
 
 post-LN (as published)   x ← LayerNorm(x + f(x))          pre-LN   x ← x + f(LayerNorm(x))
+
+Backbones that read both ways are called as `encoder(x, positions) -> Context`; those that only look back as
+`causal(x, positions, state=None, keep=False) -> (features, state)`, where a state continues an earlier call.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from regard.attention.masks import Laid, causal, padding
+from regard.attention.equation import AnyMask
+from regard.attention.masks import Laid, Mask, causal, padding
 from regard.attention.multihead import Context, MultiHead
 from regard.attention.state import Cache, Fixed, State
 from regard.backbones.dropout import Dropout
@@ -38,9 +42,9 @@ class FeedForward(nn.Module):
 class Residual(nn.Module):
     """The path around a sub-layer: where the sum and the normalisation stand."""
 
-    def __init__(self, width: int, dropout: float, *, pre: bool) -> None:
+    def __init__(self, width: int, dropout: float, *, pre: bool, epsilon: float = 1e-5) -> None:
         super().__init__()
-        self.norm, self.dropout, self.pre = nn.LayerNorm(width), Dropout(dropout), pre
+        self.norm, self.dropout, self.pre = nn.LayerNorm(width, epsilon), Dropout(dropout), pre
 
     def enter(self, x: Tensor) -> Tensor:
         """What the sub-layer reads."""
@@ -59,10 +63,21 @@ class EncoderLayer(nn.Module):
         self.attention, self.feed = attention, feed
         self.around_attention, self.around_feed = residual(), residual()
 
-    def forward(self, x: Tensor, positions: Tensor, mask: Laid) -> Tensor:
-        y, _ = self.attention(self.around_attention.enter(x), None, positions, mask)
-        x = self.around_attention.leave(x, y)
-        return self.around_feed.leave(x, self.feed(self.around_feed.enter(x)))
+    def forward(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        mask: AnyMask,
+        state: State | None = None,
+        context: Context | None = None,
+    ) -> tuple[Tensor, State | None]:
+        """x looks at itself, with a state at what came before as well; or at a context of other inputs to this layer,
+        which are normalised as x is (memories of earlier segments, the other stream of two)."""
+        around = self.around_attention
+        seen = context and Context(around.enter(context.values), context.positions)
+        y, state = self.attention(around.enter(x), seen, positions, mask, state)
+        x = around.leave(x, y)
+        return self.around_feed.leave(x, self.feed(self.around_feed.enter(x))), state
 
 
 class Encoder(nn.Module):
@@ -75,8 +90,50 @@ class Encoder(nn.Module):
     def forward(self, x: Tensor, positions: Tensor) -> Context:
         mask = padding.on(positions, positions)
         for layer in self.layers:
-            x = layer(x, positions, mask)
+            x, _ = layer(x, positions, mask)
         return Context(x if self.norm is None else self.norm(x), positions)
+
+
+@dataclass(frozen=True)
+class CausalState:
+    """What each layer remembers of the positions so far."""
+
+    own: tuple[State, ...]
+
+    def reorder(self, index: Tensor) -> CausalState:
+        return CausalState(tuple(state.reorder(index) for state in self.own))
+
+
+class Causal(nn.Module):
+    """A decoder alone: each position looks at itself and those before it, as far as the mask reaches.
+
+    `start` makes a layer's first state: a Cache, or a Rolling one that fits the mask's reach.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[EncoderLayer],
+        norm: nn.Module | None,
+        *,
+        mask: Mask = causal,
+        start: Callable[[], State] = Cache,
+    ) -> None:
+        super().__init__()
+        self.layers, self.norm, self.mask, self.start = nn.ModuleList(layers), norm, mask, start
+
+    def forward(
+        self, x: Tensor, positions: Tensor, state: CausalState | None = None, *, keep: bool = False
+    ) -> tuple[Tensor, CausalState | None]:
+        """All positions at once (state None), or what follows a state; `keep` begins one."""
+        if state is None and keep:
+            state = CausalState(tuple(self.start() for _ in self.layers))
+        before = [None] * len(self.layers) if state is None else state.own
+        mask = self.mask.on(positions, positions if state is None else state.own[0].after(positions))
+        grown = []
+        for layer, own in zip(self.layers, before, strict=True):
+            x, own = layer(x, positions, mask, own)
+            grown.append(own)
+        return x if self.norm is None else self.norm(x), None if state is None else CausalState(tuple(grown))
 
 
 @dataclass(frozen=True)
@@ -102,7 +159,7 @@ class DecoderLayer(nn.Module):
         self,
         x: Tensor,
         positions: Tensor,
-        masks: tuple[object, Laid],
+        masks: tuple[Laid, Laid],
         memory: Context | None,
         states: tuple[State | None, Fixed | None],
     ) -> tuple[Tensor, State | None, Fixed]:
@@ -134,7 +191,7 @@ class Decoder(nn.Module):
         where = state.cross[0].positions if state is not None else memory and memory.positions
         assert where is not None
         across = padding.on(positions, where)
-        own_mask = causal if keep else causal.on(positions, positions)
+        own_mask = causal.on(positions, positions if state is None else state.own[0].after(positions))
         grown: list[tuple[State, Fixed]] = []
         for number, layer in enumerate(self.layers):
             before = (Cache() if keep else None, None) if state is None else (state.own[number], state.cross[number])

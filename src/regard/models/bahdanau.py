@@ -11,7 +11,7 @@ from regard.attention import MultiHead, normalisers, scores
 from regard.backbones.dropout import Dropout
 from regard.backbones.recurrent import Decoder, Encoder, Glimpse
 from regard.inputs.embedding import Embedding
-from regard.outputs.convert import Converter
+from regard.outputs.converter import Converter
 
 SCORES: dict[str, Callable[[int], scores.Score]] = {
     "dot": lambda width: scores.dot,  # noqa: ARG005
