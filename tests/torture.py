@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import regard
-from regard import checkpoint, preparing, running, sums, training, verifying
+from regard import checkpoint, preparing, sums, training, verifying
 from regard.errors import UserError
 from regard.training import Interrupted, Trainer
 
 STEPS, EVERY = 30, 5
+VOCABULARIES = ("source.json", "target.json")
 TINY = [
     "model.kind=transformer", "model.layers=1", "model.width=8", "model.hidden=16", "model.heads=2",
     "model.dropout=0.2", "training.budget=400", f"training.every={EVERY}", "training.rate=0.01", "training.warmup=5",
@@ -196,8 +197,9 @@ def _end(pairs: Path, run: Path) -> None:
 
 
 def files_of(run: Path) -> list[Path]:
-    """All that has content; the pictures of a run are made, never read."""
-    return sorted(path for path in run.rglob("*") if path.is_file() and path.stat().st_size)
+    """All that has content; pictures and curves are made, never read."""
+    found = (path for path in run.rglob("*") if path.is_file() and path.stat().st_size)
+    return sorted(path for path in found if path.relative_to(run).parts[0] not in ("pictures", "tensorboard"))
 
 
 def flip(raw: bytes, generator: random.Random) -> bytes:
@@ -224,7 +226,7 @@ def _silent(run: Path, path: Path) -> str | None:
     where = path.relative_to(run)
     if not verifying.verify(run):
         return f"{where}: verify"
-    if len(where.parts) == 1 and where.name in (*running.LOADED, sums.SUMS):
+    if len(where.parts) == 1 and where.name in ("config.yaml", *VOCABULARIES, "model.safetensors", sums.SUMS):
         try:
             regard.load(run)
         except UserError:
@@ -243,7 +245,7 @@ def _silent(run: Path, path: Path) -> str | None:
             if where.name != preparing.ORIGIN
             else {}
         )
-        preparing._reuse(run, origin, said.append)
+        preparing._reuse(run, VOCABULARIES, origin, said.append)
         return None if said else f"{where}: cache"
     if where.parts[0] == "checkpoints":
         try:

@@ -1,4 +1,4 @@
-"""Checking before hours are spent: data for faults, a config for mistakes, a run for invariances."""
+"""Checking before hours are spent: data for faults, a config for mistakes, a run for damage and for invariances."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from pathlib import Path
 
 import torch
 
-from regard import choosing
+from regard import choosing, verifying
 from regard import config as settings
 from regard.config import Config
 from regard.data.check import check_pairs
 from regard.errors import UserError
 from regard.preparing import read
-from regard.running import Model, load
+from regard.running import Model, load, refuse_missing
 
 
-def check(targets: Sequence[str], test: Sequence[str]) -> tuple[str, bool]:
-    """A report on data, a config or a run, and whether all is well."""
+def check(targets: Sequence[str], test: Sequence[str], *, accept: bool = False) -> tuple[str, bool]:
+    """A report on data, a config or a run, and whether all is well; `accept` takes the run's files as they are."""
     first = Path(targets[0])
     if first.is_dir():
-        return check_run(load(first))
+        return check_run(first, accept=accept)
+    if accept:
+        raise UserError(f"--accept takes the files of a run as they are, but {first} is not a run folder.")
     if first.suffix in (".yaml", ".yml"):
         config = settings.load(first)
         report, sound = check_data(config.data.train, [*config.data.test, *test])
@@ -48,16 +50,28 @@ def expectation(config: Config) -> str:
     return f"about {parameters / 1e6:.1f} million parameters; training needs about {total / 1e9:.1f} GB of memory"
 
 
-def check_run(model: Model) -> tuple[str, bool]:
+def check_run(run: Path, *, accept: bool) -> tuple[str, bool]:
+    """Whether every file of a run is what was written; then, whether its model does what every model must."""
+    refuse_missing(run, "config.yaml")
+    if accept:
+        verifying.accept(run)
+    faults = verifying.verify(run)
+    if faults:
+        return "\n".join(faults), False
+    report, sound = check_model(load(run))
+    return f"{run}: every file is what was written\n{report}", sound
+
+
+def check_model(model: Model) -> tuple[str, bool]:
     """What must hold for every trained model, tried on its own data."""
     paths = model.config.data.valid or model.config.data.train
     try:
         pairs = list(islice(read(paths, model.config.task, model.config.data), 16))
     except UserError as error:
-        raise UserError(f"{model.folder}: its data is needed for the check, but {error}") from error
+        return f"  its answers were not tried, as that needs its data: {error}", True
     rows = list(model.task.stored(iter(pairs)))[:16]
     model.network.eval()
-    lines, sound = [f"{model.folder}: {len(rows)} rows"], True
+    lines, sound = [f"what must hold for every model, on {len(rows)} rows of its data:"], True
     with torch.no_grad():
         for name, difference in model.task.invariances(rows):
             good = difference < 1e-4

@@ -148,14 +148,17 @@ def show(
 def check(
     target: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG | RUN", help="what to check")],
     test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test pairs that must not be in the data")] = None,
+    accept: Annotated[bool, typer.Option("--accept", help="take the files of RUN as they are, edited on purpose")] = False,
 ) -> None:  # fmt: skip
     """Find faults before time is spent: every one as file:line, and what to expect of a training.
+
+    Of a run: whether every file is what was written, and whether the model does what every model must.
 
     Example: regard check words.tsv --test test.tsv
     """
     from regard import checking
 
-    report, sound = checking.check(target, test or [])
+    report, sound = checking.check(target, test or [], accept=accept)
     print(report)
     if not sound:
         raise typer.Exit(1)

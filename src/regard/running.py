@@ -71,12 +71,12 @@ def load(folder: str | Path) -> Model:
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder} is not a run folder: {'it is a file' if folder.exists() else 'it does not exist'}.")
-    _refuse_missing(folder, "config.yaml")
+    refuse_missing(folder, "config.yaml")
     _refuse_giant(folder / "config.yaml", 1 << 20)
     config = settings.load(folder / "config.yaml")
     names = loaded(config)
     for name in names[:-1]:
-        _refuse_missing(folder, name)
+        refuse_missing(folder, name)
     weights = folder / "model.safetensors"
     sums.inside(folder, weights.name)
     found = checkpoint.shapes_in(weights)
@@ -92,7 +92,7 @@ def load(folder: str | Path) -> Model:
     return Model(folder, config, task)
 
 
-def _refuse_missing(folder: Path, name: str) -> None:
+def refuse_missing(folder: Path, name: str) -> None:
     if not (folder / name).is_file():
         raise UserError(f"{folder} is not a run folder: it has no {name}; expected what `regard train` wrote.")
     sums.inside(folder, name)

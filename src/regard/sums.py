@@ -94,7 +94,7 @@ def read_sums(folder: Path) -> Sums:
         return parse_sums(folder)
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{folder / SUMS} is damaged ({reason}): restore it; {remedy(folder)}.") from error
+        raise UserError(f"{folder / SUMS} is damaged ({reason}): {remedy(folder)}.") from error
 
 
 def parse_sums(folder: Path) -> Sums:
@@ -130,11 +130,14 @@ def fault_of(folder: Path, name: str, sums: Mapping[str, list[str]]) -> str | No
         return f"{path} cannot be read: {error.strerror}."
     if found in sums.get(name, []):
         return None
-    return f"{path} is not what was written (its SHA-256 sum is another): restore it; {remedy(folder)}."
+    return f"{path} is not what was written (its SHA-256 sum is another): {remedy(folder)}."
 
 
 def remedy(folder: Path) -> str:
-    return f"if you changed it on purpose, accept it with `python -m regard.verifying {folder} --accept`"
+    """What to do about a file that is not what was written: people edit runs, never the tokens that a run keeps."""
+    if not (folder / "config.yaml").exists():
+        return "it is made anew when training goes on"
+    return f"restore it; if you changed it on purpose, accept it with `regard check {folder} --accept`"
 
 
 def render(sums: Sums) -> bytes:

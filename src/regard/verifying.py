@@ -1,8 +1,7 @@
-"""Is every file of a run what was written? `python -m regard.verifying RUN` says so, `--accept` takes it as it is."""
+"""Is every file of a run what was written? `regard check RUN` says so, `--accept` takes them as they are."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -68,22 +67,5 @@ def _cache(run: Path) -> list[str]:
         sums.check(run / "cache", CHECKED)
         Store.open(run / "cache")
     except (OSError, UserError) as error:
-        return [f"{error} It is made anew when training goes on."]
+        return [str(error)]
     return []
-
-
-def main(arguments: list[str]) -> int:
-    names = [argument for argument in arguments if argument != "--accept"]
-    if len(names) != 1 or not Path(names[0]).is_dir():
-        print("usage: python -m regard.verifying RUN [--accept]", file=sys.stderr)
-        return 2
-    run = Path(names[0])
-    if "--accept" in arguments:
-        accept(run)
-    faults = verify(run)
-    print("\n".join(faults) if faults else f"{run}: every file is what was written")
-    return 1 if faults else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -86,8 +86,8 @@ def test_a_hundred_thousand_mutated_files(place: Path, monkeypatch: pytest.Monke
     before = torture.resident()
     for number in range(1, 100_001):
         mutations.once()
-        if number % 10_000 == 0:
-            print(f"{number:,} mutations, {len(mutations.faults)} faults", flush=True)
+        if number % 5_000 == 0:
+            print(f"{number:,} mutations, {len(mutations.faults)} faults {mutations.faults[-1:]}", flush=True)
     grown = torture.resident() - before
     print(
         f"\n{mutations.refused:,} refused, {mutations.accepted:,} harmless with fitting sums, slowest {mutations.slowest:.2f} s, "

@@ -309,10 +309,12 @@ def _level_of(file: Any) -> str | None:
 def _is_ours(inner: tokenizers.Tokenizer, level: str) -> bool:
     """Whether ids count up from 0 without a gap, and all parts but the vocabulary are those that `_assemble` makes:
     a file cannot bring patterns of its own, nor ids that a model has no row for."""
+    ids = inner.get_vocab().values()
+    if sorted(ids) != list(range(len(ids))):
+        return False  # first: in writing it out the library would count to the largest id, be it 2³¹
     found, plain = (json.loads(each.to_str()) for each in (inner, _assemble(models.WordLevel({}, unk_token=""), level)))
     plain["normalizer"] = found["normalizer"] if found["normalizer"] == {"type": "Lowercase"} else None
-    ids = inner.get_vocab().values()
-    return {**found, "model": None} == {**plain, "model": None} and sorted(ids) == list(range(len(ids)))
+    return {**found, "model": None} == {**plain, "model": None}
 
 
 def _ranked(counts: Counter[str]) -> list[tuple[str, int]]:
