@@ -1,4 +1,4 @@
-"""The report names every planted fault, and its figures agree with a plain count."""
+"""The report names every planted fault of every task, and its figures agree with a plain count."""
 
 import gzip
 import random
@@ -101,3 +101,66 @@ def test_nothing_but_faults(tmp_path: Path) -> None:
     assert report.counts == {"empty sides": 2}
     assert report.statistics.pairs == 0
     assert report.render()
+
+
+def tagged(seed: int, size: int) -> list[tuple[str, str]]:
+    chosen = random.Random(seed)
+    return [
+        (source, " ".join(chosen.choices(("DET", "NOUN", "VERB"), k=len(source.split()))))
+        for source, _ in corpus(seed, size)
+    ]
+
+
+def test_tagged_sentences(tmp_path: Path) -> None:
+    def save_sentences(name: str, rows: list[tuple[str, str]]) -> Path:
+        blocks = (
+            "".join(f"{w}\t{t}\n" for w, t in zip(words.split(), tags.split(), strict=True)) for words, tags in rows
+        )
+        path = tmp_path / name
+        path.write_text("\n".join(blocks))
+        return path
+
+    rows = tagged(6, 80)
+    rows[3] = (words(random.Random(2), 300), " ".join(["NOUN"] * 300))
+    train = save_sentences("train", rows)
+    test = save_sentences("test", [*tagged(7, 9), rows[0], ("so long", "ADV ADV")])
+    report = check_pairs([train], [test])
+    place = 1 + sum(1 + len(source.split()) for source, _ in tagged(7, 9))
+    long = 1 + sum(1 + len(source.split()) for source, _ in rows[:3])
+    found = {(Path(fault.file).name, fault.line, fault.kind) for fault in report.faults}
+    assert found == {("train", long, "absurd lengths"), ("test", place, "test sentences in the training data")}
+    assert report.statistics.labels.keys() == {"DET", "NOUN", "VERB"}
+    assert sum(report.statistics.labels.values()) == sum(len(source.split()) for source, _ in rows)
+    text = report.render()
+    assert "80 sentences" in text
+    assert "3 tags: NOUN" in text
+    assert "Only the test has 1 of its tags: ADV." in text
+    paths = [tmp_path / "words", tmp_path / "tags"]
+    for side, path in enumerate(paths):
+        path.write_text("".join(row[side] + "\n" for row in [*rows, ("a b c", "DET NOUN")]))
+    assert check_pairs(paths).counts["unequal numbers of words and tags"] == 1
+
+
+def test_labelled_texts(tmp_path: Path) -> None:
+    chosen = random.Random(8)
+    rows = [(chosen.choice(("yes", "no")), source) for source, _ in corpus(8, 90)]
+    rows[5] = ("", rows[5][1])
+    train, test = save(tmp_path / "train", rows), save(tmp_path / "test", [rows[1], ("perhaps", "a b")])
+    report = check_pairs([train], [test])
+    found = {(Path(fault.file).name, fault.line, fault.kind) for fault in report.faults}
+    assert found == {("train", 6, "empty labels"), ("test", 1, "test texts in the training data")}
+    assert report.statistics.unknown_labels == ["perhaps"]
+    assert "2 labels: " in report.render()
+    assert "89 texts" in report.render()
+
+
+def test_plain_text(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("ROMEO:\nO speak again, bright angel!\n\n" * 40 + "\nthe end\n" + "very " * 900 + "\x07\n")
+    report = check_pairs([path], [path])
+    assert report.counts == {"control characters": 2}  # as training and as test
+    assert (report.statistics.pairs, report.statistics.duplicates) == (123, 78)
+    assert "123 lines" in report.render()
+    assert check_pairs([path], task="fill").format.kind == "text"
+    path.write_bytes("é\tè\nà\tù\n".encode("latin-1"))
+    assert check_pairs([path], encoding="latin-1").statistics.pairs == 2

@@ -1,6 +1,7 @@
-"""Looking through pairs before hours are spent on them: every fault by file and line, and what the data is like.
+"""Looking through data before hours are spent on it: every fault by file and line, and what the data is like.
 
-About 40 bytes are kept for each pair (hashes and lengths, never the text), so that large corpora can be checked.
+About 40 bytes are kept for each pair (hashes and lengths, never the text), so that large corpora can be checked. A
+pair is a tagged sentence, a labelled text or a line of plain text as well: see `regard.data.forms`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.reading import Fault, Format, Pair, read_pairs, recognise
+from regard.data.forms import SIDES, Format, Pair
+from regard.data.lines import UTF_8, Fault
+from regard.data.reading import read_pairs
+from regard.data.recognising import recognise, recognise_like
+from regard.data.statistics import NOUNS, Side, Spread, Statistics, render_statistics
+from regard.data.tagged import split_words
 from regard.inputs.tokens import looks_like_symbols
 
-SIDES = ("source", "target")
 SHOWN = 10  # faults of a kind in a rendered report
 KEPT = 10_000  # faults of a kind in memory; beyond that they are only counted
 ABSURD_LENGTH = 20  # times the median of its side, and
@@ -28,38 +33,6 @@ ABSURD_RATIO = 9  # times the usual proportion of target to source, and
 LONG_FOR_RATIO = 30  # characters at least on the longer side: short texts vary more
 # A tab inside a source is the border between a lemma and its features.
 STRANGE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\ufffd]")
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """How long texts are."""
-
-    median: int
-    most: int  # 95 % are at most this long
-    longest: int
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """What the sources, or the targets, are like."""
-
-    characters: Spread
-    words: Spread
-    distinct_characters: int
-    distinct_words: int
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """What a set of pairs is like."""
-
-    pairs: int
-    source: Side
-    target: Side
-    duplicates: int  # pairs that occurred before, exactly
-    symbol_share: float  # of the targets, rows of short symbols such as phonemes
-    test_pairs: int
-    test_sources_seen: int  # sources of the test pairs that also occur in training, with any target
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +46,7 @@ class Report:
 
     def render(self) -> str:
         """The report for a terminal."""
-        lines = [f"Recognised as {self.format.description}.", *_render_statistics(self.statistics), ""]
+        lines = [f"Recognised as {self.format.description}.", *render_statistics(self.statistics), ""]
         if not self.counts:
             lines.append("No faults were found.")
         for kind, count in self.counts.items():
@@ -85,26 +58,34 @@ class Report:
         return "\n".join(lines)
 
 
-def check_pairs(paths: Sequence[Path | str], test_paths: Sequence[Path | str] = ()) -> Report:
+def check_pairs(
+    paths: Sequence[Path | str],
+    test_paths: Sequence[Path | str] = (),
+    task: str | None = None,
+    encoding: str = UTF_8,
+) -> Report:
     """Read all pairs and report on them; `test_paths` are compared with the others for pairs that occur in both."""
-    form = recognise(paths)
+    form = recognise(paths, task, encoding)
     faults = _Faults()
-    train = _gather(paths, form, faults)
-    test = _gather(test_paths, recognise(test_paths), faults) if test_paths else _Gathered(None)
-    train.find_absurd(faults, train)
-    test.find_absurd(faults, train)
-    _find_leaks(train, test, faults)
+    train = _gather(paths, form, encoding, faults)
+    test = _Gathered(form, None)
+    if test_paths:
+        test = _gather(test_paths, recognise_like(test_paths, form, encoding), encoding, faults)
+    if form.task != "continue":  # lines of plain text may be of any length, and many of them recur
+        train.find_absurd(faults, train)
+        test.find_absurd(faults, train)
+        _find_leaks(train, test, faults)
     return Report(form, train.statistics(test), faults.kept, dict(faults.counts))
 
 
-def _gather(paths: Sequence[Path | str], form: Format, faults: _Faults) -> _Gathered:
-    gathered = _Gathered(str(paths[1]) if form.kind == "aligned" else None)
-    for pair in read_pairs(paths, faults.add, form):
+def _gather(paths: Sequence[Path | str], form: Format, encoding: str, faults: _Faults) -> _Gathered:
+    gathered = _Gathered(form, str(paths[form.target]) if form.kind == "aligned" else None)
+    for pair in read_pairs(paths, faults.add, form, encoding):
         gathered.add(pair)
         for side, text in enumerate((pair.source, pair.target)):
             match = STRANGE.search(text)
             if match is not None:
-                faults.add(_strange(match, side, *gathered.place(len(gathered) - 1, side)))
+                faults.add(_strange(match, SIDES[form.task][side], *gathered.place(len(gathered) - 1, side)))
     return gathered
 
 
@@ -157,10 +138,13 @@ def _spread(lengths: NDArray[np.int64]) -> Spread:
 class _Gathered:
     """What is kept of the pairs of one set; `target_file` is given if the targets stand in a file of their own."""
 
-    def __init__(self, target_file: str | None) -> None:
+    def __init__(self, form: Format, target_file: str | None) -> None:
+        self.task = form.task
         self._target_file = target_file
         self.source, self.target = _SideCounts(), _SideCounts()
         self.symbols = 0
+        self.labels: Counter[str] = Counter()
+        self.blank = 0
         self._pairs, self._sources = array("Q"), array("Q")
         self._lines, self._files = array("q"), array("i")
         self._names: dict[str, int] = {}
@@ -172,6 +156,9 @@ class _Gathered:
         self.source.add(pair.source)
         self.target.add(pair.target)
         self.symbols += looks_like_symbols(pair.target)
+        if self.task in ("tag", "classify"):
+            self.labels.update(split_words(pair.target) if self.task == "tag" else [pair.target])
+        self.blank += not pair.source.strip()
         self._sources.append(_hash(pair.source))
         self._pairs.append(_hash(f"{pair.source}\n{pair.target}"))
         self._lines.append(pair.line)
@@ -196,32 +183,38 @@ class _Gathered:
         return np.stack([np.array(side.characters, dtype=np.int64) for side in (self.source, self.target)], axis=1)
 
     def find_absurd(self, faults: _Faults, usual: _Gathered) -> None:
-        """Report lengths and proportions far from those of `usual`."""
+        """Report lengths far from those of `usual`; where both sides are sequences of their own, proportions too."""
         if not len(self) or not len(usual):
             return
         medians = np.median(usual.lengths, axis=0)
-        usual_ratio = float(np.median(usual.lengths[:, 1] / usual.lengths[:, 0]))
         lengths = self.lengths
         too_long = lengths > np.maximum(ABSURD_LENGTH * medians, LONG)
+        too_long[:, 1] &= self.task == "convert"
         for row, side in np.argwhere(too_long).tolist():
-            found = f"the {SIDES[side]} has {lengths[row, side]:,} characters"
+            found = f"the {SIDES[self.task][side]} has {lengths[row, side]:,} characters"
             what = f"{found}, half of them have at most {medians[side]:,.0f}; cut or remove it"
             faults.add(Fault(*self.place(row, side), what, "absurd lengths"))
-        ratio = lengths[:, 1] / lengths[:, 0] / usual_ratio
+        if self.task != "convert":
+            return
+        ratio = lengths[:, 1] / lengths[:, 0] / float(np.median(usual.lengths[:, 1] / usual.lengths[:, 0]))
         odd = (np.maximum(ratio, 1 / ratio) > ABSURD_RATIO) & (lengths.max(axis=1) >= LONG_FOR_RATIO)
         for row in np.flatnonzero(odd).tolist():
             what = f"{lengths[row, 0]:,} characters stand against {lengths[row, 1]:,}; is this a pair?"
             faults.add(Fault(*self.place(row), what, "absurd length ratios"))
 
     def statistics(self, test: _Gathered) -> Statistics:
+        distinct = len(np.unique(self.pairs)) - bool(self.blank)  # all blank lines are one
         return Statistics(
+            task=self.task,
             pairs=len(self),
             source=self.source.summary(),
             target=self.target.summary(),
-            duplicates=len(self) - len(np.unique(self.pairs)),
+            duplicates=len(self) - self.blank - distinct,
             symbol_share=self.symbols / len(self) if len(self) else 0.0,
             test_pairs=len(test),
             test_sources_seen=int(np.isin(test.sources, self.sources).sum()),
+            labels=dict(self.labels.most_common()),
+            unknown_labels=sorted(test.labels.keys() - self.labels.keys()),
         )
 
 
@@ -229,12 +222,12 @@ def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
-def _strange(match: re.Match[str], side: int, file: str, line: int) -> Fault:
+def _strange(match: re.Match[str], side: str, file: str, line: int) -> Fault:
     where = f"at character {match.start() + 1}"
     if match[0] == "\ufffd":
-        what = f"the {SIDES[side]} has U+FFFD {where}: its text was damaged before; restore or remove it"
+        what = f"the {side} has U+FFFD {where}: its text was damaged before; restore or remove it"
         return Fault(file, line, what, "replacement characters")
-    what = f"the {SIDES[side]} has the control character U+{ord(match[0]):04X} {where}; remove it"
+    what = f"the {side} has the control character U+{ord(match[0]):04X} {where}; remove it"
     return Fault(file, line, what, "control characters")
 
 
@@ -247,23 +240,5 @@ def _find_leaks(train: _Gathered, test: _Gathered, faults: _Faults) -> None:
     where = np.minimum(np.searchsorted(hashes, wanted), len(hashes) - 1)
     for row in np.flatnonzero(hashes[where] == wanted).tolist():
         file, line = train.place(int(first[where[row]]))
-        what = f"the pair is also in the training data ({file}:{line}); remove it from one of them"
-        faults.add(Fault(*test.place(row), what, "test pairs in the training data"))
-
-
-def _render_statistics(statistics: Statistics) -> list[str]:
-    lines = [f"{statistics.pairs:,} pairs, of which {statistics.duplicates:,} occurred before."]
-    for name, side in (("source", statistics.source), ("target", statistics.target)):
-        for unit, spread, distinct in (
-            ("characters", side.characters, side.distinct_characters),
-            ("words", side.words, side.distinct_words),
-        ):
-            lines.append(
-                f"  {name:<6} {unit:<10}  median {spread.median:>6,}   95 % {spread.most:>6,}   "
-                f"longest {spread.longest:>7,}   distinct {distinct:>8,}"
-            )
-    lines.append(f"{statistics.symbol_share:.0%} of the targets are rows of space-separated symbols.")
-    if statistics.test_pairs:
-        share = statistics.test_sources_seen / statistics.test_pairs
-        lines.append(f"{statistics.test_pairs:,} test pairs; the sources of {share:.1%} also occur in training.")
-    return lines
+        what = f"the {NOUNS[train.task]} is also in the training data ({file}:{line}); remove it from one of them"
+        faults.add(Fault(*test.place(row), what, f"test {NOUNS[train.task]}s in the training data"))

@@ -1,0 +1,99 @@
+"""Two files whose lines belong together: sources and targets, words and tags, or texts and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+from regard.data.forms import Format, Pair, Sample, are_labels, few, make_pair
+from regard.data.lines import UTF_8, Fault, OnFault, decode_line, read_lines
+from regard.data.tagged import split_words
+
+# ---------------------------------------------------------------------------------------------- recognising
+
+
+def recognise_aligned(samples: Sequence[Sample], task: str | None, sure: bool) -> Format | None:
+    """What two files hold that are not recognised each for itself, or None if it does not suit the task."""
+    first, second = (sample.lines for sample in samples)
+    if task in (None, "tag") and _are_words_and_tags(first, second, sure):
+        return Format("aligned", 1, "two line-aligned files: the first holds words, the second their tags", task="tag")
+    if task in (None, "classify"):
+        label = _label_file(first, second, sure)
+        if label is not None:
+            order = "labels, the second texts" if label == 0 else "texts, the second their labels"
+            description = f"two line-aligned files: the first holds {order}"
+            return Format("aligned", 1, description, (1 - label,), label, task="classify")
+    if task in (None, "convert"):
+        return Format("aligned", 1, "two line-aligned files: the first holds sources, the second targets")
+    return None
+
+
+def _are_words_and_tags(first: list[str], second: list[str], sure: bool) -> bool:
+    """Whether each line of the second has as many words as its partner, few distinct, and other ones than the first.
+
+    Sequences that are copied or turned round have as many words too, but the same.
+    """
+    rows = [(split_words(words), split_words(tags)) for words, tags in zip(first, second, strict=False)]
+    alike = sum(len(words) == len(tags) for words, tags in rows)
+    if sure or not rows:
+        return 2 * alike >= max(len(rows), 1)
+    words = [word for row in rows for word in row[0]]
+    tags = [tag for row in rows for tag in row[1]]
+    several = len(tags) >= 1.5 * len(rows)
+    kinds, vocabulary = set(tags), set(words)
+    varied = len(vocabulary) >= 2 * len(kinds) and 2 * len(kinds & vocabulary) <= len(kinds)
+    return alike >= 0.9 * len(rows) and several and few(tags) and varied
+
+
+def _label_file(first: list[str], second: list[str], sure: bool) -> int | None:
+    """Which of two files labels the other; where it is `sure` that one does, the less varied one."""
+    if are_labels(second, first):
+        return 1
+    if are_labels(first, second):
+        return 0
+    if not sure:
+        return None
+    return 0 if len(set(first)) < len(set(second)) else 1
+
+
+# ---------------------------------------------------------------------------------------------- reading
+
+
+def read_aligned(paths: Sequence[Path | str], form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[Pair]:
+    """Line n of the source file belongs to line n of the target file."""
+    source_file, target_file = str(paths[form.source[0]]), str(paths[form.target])
+    counts = [0, 0]
+    for source, target in zip_longest(read_lines(source_file), read_lines(target_file)):
+        counts[0] += source is not None
+        counts[1] += target is not None
+        if source is None or target is None:
+            continue
+        number = source[0]
+        source_text = decode_line(source_file, number, source[1], report, encoding)
+        target_text = decode_line(target_file, number, target[1], report, encoding)
+        if source_text is None or target_text is None:
+            continue
+        file = source_file if not source_text.strip() or target_text.strip() else target_file
+        pair = make_pair(source_text, target_text, file, number, report, form.task)
+        if pair is not None and form.task == "tag":
+            pair = _sentence(pair, target_file, report)
+        if pair is not None:
+            yield pair
+    if counts[0] != counts[1]:
+        _report_counts((source_file, target_file), counts, report)
+
+
+def _sentence(pair: Pair, target_file: str, report: OnFault) -> Pair | None:
+    words, tags = split_words(pair.source), split_words(pair.target)
+    if len(words) == len(tags):
+        return Pair(" ".join(words), " ".join(tags), pair.file, pair.line)
+    what = f"has {len(tags)} tags for {len(words)} words of {pair.file}; give each word one tag"
+    report(Fault(target_file, pair.line, what, "unequal numbers of words and tags"))
+    return None
+
+
+def _report_counts(files: tuple[str, str], counts: list[int], report: OnFault) -> None:
+    longer, shorter = files if counts[0] > counts[1] else files[::-1]
+    what = f"has no partner: {longer} has {max(counts):,} lines and {shorter} {min(counts):,}; align them line by line"
+    report(Fault(longer, min(counts) + 1, what, "unequal line counts"))

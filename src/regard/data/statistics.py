@@ -1,0 +1,87 @@
+"""What a set of pairs, sentences, texts or lines is like, in figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NOUNS = {"convert": "pair", "tag": "sentence", "classify": "text", "continue": "line"}
+SHOWN_LABELS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How long texts are."""
+
+    median: int
+    most: int  # 95 % are at most this long
+    longest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What the sources, or the targets, are like."""
+
+    characters: Spread
+    words: Spread
+    distinct_characters: int
+    distinct_words: int
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a set of pairs is like."""
+
+    task: str
+    pairs: int
+    source: Side
+    target: Side
+    duplicates: int  # pairs that occurred before, exactly
+    symbol_share: float  # of the targets, rows of short symbols such as phonemes
+    test_pairs: int
+    test_sources_seen: int  # sources of the test pairs that also occur in training, with any target
+    labels: dict[str, int]  # of texts, or the tags of words: how often each occurs, the most frequent first
+    unknown_labels: list[str]  # those of the test pairs that training does not have
+
+
+def render_statistics(statistics: Statistics) -> list[str]:
+    """The figures for a terminal, line by line."""
+    noun = NOUNS[statistics.task] + "s"
+    lines = [f"{statistics.pairs:,} {noun}, of which {statistics.duplicates:,} occurred before."]
+    if statistics.task == "convert":
+        lines += [*_render_side("source", statistics.source), *_render_side("target", statistics.target)]
+        lines.append(f"{statistics.symbol_share:.0%} of the targets are rows of space-separated symbols.")
+    else:
+        lines += [*_render_side(NOUNS[statistics.task], statistics.source), *_render_labels(statistics)]
+    if statistics.test_pairs:
+        share = statistics.test_sources_seen / statistics.test_pairs
+        what = "the sources of " if statistics.task == "convert" else ""
+        lines.append(f"{statistics.test_pairs:,} test {noun}; {what}{share:.1%} also occur in training.")
+    return lines
+
+
+def _render_side(name: str, side: Side) -> list[str]:
+    figures = (
+        ("characters", side.characters, side.distinct_characters),
+        ("words", side.words, side.distinct_words),
+    )
+    return [
+        f"  {name:<8} {unit:<10}  median {spread.median:>6,}   95 % {spread.most:>6,}   "
+        f"longest {spread.longest:>7,}   distinct {distinct:>8,}"
+        for unit, spread, distinct in figures
+    ]
+
+
+def _render_labels(statistics: Statistics) -> list[str]:
+    """How often each label or tag occurs, and those that only the test has."""
+    lines = []
+    noun = "tag" if statistics.task == "tag" else "label"
+    if statistics.labels:
+        total = sum(statistics.labels.values())
+        shown = [f"{label} {count / total:.1%}" for label, count in list(statistics.labels.items())[:SHOWN_LABELS]]
+        more = len(statistics.labels) - len(shown)
+        shown += [f"and {more:,} more"] if more else []
+        lines.append(f"{len(statistics.labels):,} {noun}s: {', '.join(shown)}.")
+    if statistics.unknown_labels:
+        unknown = ", ".join(statistics.unknown_labels[:SHOWN_LABELS])
+        lines.append(f"Only the test has {len(statistics.unknown_labels):,} of its {noun}s: {unknown}.")
+    return lines
