@@ -1,0 +1,46 @@
+"""Which metrics fit which kind of answer."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from regard.errors import UserError
+from regard.metrics.labels import accuracy, are_spans, macro_f1, span_f1, span_precision, span_recall, tag_accuracy
+from regard.metrics.scores import SAMPLES, SEED, References, Score
+from regard.metrics.sequences import (
+    bleu,
+    character_error_rate,
+    chrf,
+    exact_match,
+    sequence_error_rate,
+    symbol_error_rate,
+)
+
+Kind = Literal["text", "symbols", "characters", "labels", "tags"]
+
+_METRICS: dict[str, tuple[Callable[..., Score], ...]] = {
+    "text": (bleu, chrf, exact_match),
+    "symbols": (sequence_error_rate, symbol_error_rate, exact_match),
+    "characters": (exact_match, character_error_rate),
+    "labels": (accuracy, macro_f1),
+    "tags": (tag_accuracy, exact_match),
+}
+_SPANS = (span_f1, span_precision, span_recall)  # before the others, where tags mark spans
+
+
+def evaluate(
+    hypotheses: Sequence[str],
+    references: References,
+    *,
+    kind: Kind,
+    samples: int = SAMPLES,
+    seed: int = SEED,
+) -> list[Score]:
+    """Score with the metrics that fit, the most telling first.
+
+    The kinds are running text, space-separated symbols, unspaced characters, single labels, and rows of tags (with
+    span F1 first where the tags mark spans, such as B-person I-person O).
+    """
+    if kind not in _METRICS:
+        raise UserError(f"Unknown kind of sequence {kind!r}; choose one of {', '.join(_METRICS)}.")
+    spans = _SPANS if kind == "tags" and are_spans(references) else ()
+    return [metric(hypotheses, references, samples=samples, seed=seed) for metric in (*spans, *_METRICS[kind])]

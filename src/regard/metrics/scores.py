@@ -1,0 +1,187 @@
+"""A score with its signature and a bootstrap confidence interval, from a row of counts for each item.
+
+Every metric here is a function of *sums over items*: with a row of counts s_i for item i (n-gram matches,
+edits, reference lengths …), the corpus score is f(Σ_i s_i). The rows are computed once; a bootstrap resample
+only adds them up again with other multiplicities, which makes a thousand resamples of corpus BLEU cheap.
+
+Shares and rates are on a scale of 0 to 100; an error rate passes 100 where edits outnumber the reference's symbols.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import UserError
+
+References = Sequence[Sequence[str]]
+Formula = Callable[[list[Any]], float]  # summed counts → score
+
+SAMPLES = 1000
+SEED = 12345
+
+_LABELS = {
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "sequence_error_rate": "sequence error rate (WER of g2p)",
+    "macro_f1": "macro F1",
+    "span_f1": "span F1",
+}  # the others are called what their names say
+_DECIMALS = {"cross_entropy": 4, "bits_per_character": 4, "perplexity": 3}  # 2 for all others
+
+
+@dataclass(frozen=True)
+class Score:
+    """One number and all that is needed to report it.
+
+    `low` and `high` bound the 95 % bootstrap interval (None when no resamples were asked for); `count` is the
+    number of items scored; `unit` is "%" for shares and rates and empty for points (BLEU, chrF), perplexities,
+    nats and bits.
+    """
+
+    name: str
+    value: float
+    unit: str
+    low: float | None
+    high: float | None
+    count: int
+    higher_is_better: bool
+    signature: str
+
+
+def resample(
+    statistics: NDArray[Any],
+    formula: Formula,
+    *,
+    samples: int = SAMPLES,
+    seed: int = SEED,
+    rows: NDArray[np.int64] | None = None,
+) -> NDArray[np.float64]:
+    """Score `samples` corpora of the same size drawn from the items with replacement.
+
+    `statistics` is (items, counts) and `formula` maps summed counts to a score: score_b = f(Σ_i m_bi s_i),
+    m_bi being how often draw b took item i. The draws depend only on `seed` and the number of items, so two
+    systems scored on the same items are resampled in pairs: subtract their results for an interval of the
+    difference. Where many items have the same counts, `statistics` may hold each row of counts once and `rows` the
+    row of each item.
+    """
+    if samples < 1:
+        raise UserError(f"A bootstrap needs at least 1 resample, found {samples}; 1000 is usual.")
+    generator = np.random.default_rng(seed)
+    count = len(statistics) if rows is None else len(rows)
+    scores = np.empty(samples)
+    for sample in range(samples):
+        drawn = generator.integers(count, size=count)
+        multiplicity = np.bincount(drawn if rows is None else rows[drawn], minlength=len(statistics))
+        scores[sample] = formula((multiplicity @ statistics).tolist())
+    return scores
+
+
+def bootstrap(
+    statistics: NDArray[Any],
+    formula: Formula,
+    *,
+    samples: int = SAMPLES,
+    seed: int = SEED,
+    confidence: float = 95.0,
+    rows: NDArray[np.int64] | None = None,
+) -> tuple[float, float]:
+    """Return the percentile interval of the score over resampled corpora: (low, high)."""
+    if not 0 < confidence < 100:
+        raise UserError(f"The confidence must lie between 0 and 100 per cent, found {confidence}; 95 is usual.")
+    tail = (100 - confidence) / 2
+    scores = resample(statistics, formula, samples=samples, seed=seed, rows=rows)
+    low, high = np.percentile(scores, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def make_score(
+    name: str,
+    statistics: NDArray[Any],
+    formula: Formula,
+    signature: str,
+    samples: int,
+    seed: int,
+    *,
+    unit: str = "%",
+    higher_is_better: bool = True,
+    rows: NDArray[np.int64] | None = None,
+) -> Score:
+    """Put a score together from one row of counts per item; `samples=0` leaves the interval out."""
+    interval = bootstrap(statistics, formula, samples=samples, seed=seed, rows=rows) if samples else (None, None)
+    often = np.ones(len(statistics), np.int64) if rows is None else np.bincount(rows, minlength=len(statistics))
+    return Score(
+        name=name,
+        value=formula((often @ statistics).tolist()),
+        unit=unit,
+        low=interval[0],
+        high=interval[1],
+        count=len(statistics) if rows is None else len(rows),
+        higher_is_better=higher_is_better,
+        signature=signature,
+    )
+
+
+def percentage(counts: list[int]) -> float:
+    part, whole = counts
+    return 100 * part / max(whole, 1)  # only empty references have a whole of 0: each extra symbol then counts 100
+
+
+def reference_counts(references: References) -> str:
+    """The number of references per item as sacrebleu's signatures write it: a number, or "var"."""
+    counts = {len(allowed) for allowed in references}
+    return str(counts.pop()) if len(counts) == 1 else "var"
+
+
+def check_items(hypotheses: Sequence[str], references: References) -> None:
+    """Refuse what cannot be scored: nothing at all, unequal numbers of items, items without a reference."""
+    if not hypotheses:
+        raise UserError("There is nothing to score: expected at least one hypothesis, found none.")
+    if len(hypotheses) != len(references):
+        raise UserError(
+            f"Expected as many reference items as hypotheses, found {len(references)} for {len(hypotheses)}; "
+            "check that both files have the same number of lines."
+        )
+    for number, allowed in enumerate(references, start=1):
+        if isinstance(allowed, str):
+            raise UserError(
+                f"The references of item {number} must be a list of strings, found the string "
+                f"{allowed[:40]!r}; write [text] for a single reference."
+            )
+        if not allowed:
+            raise UserError(f"Item {number} has no reference; give at least one for each hypothesis.")
+
+
+def label_of(score: Score) -> str:
+    """What a score is called in a table."""
+    return _LABELS.get(score.name, score.name.replace("_", " "))
+
+
+def render(scores: Sequence[Score]) -> str:
+    """Lay scores out as an aligned table in plain text, their signatures below."""
+    rows = [("metric", "score  ", "95 % interval", "items")]  # "score" stands above the digits, not the unit
+    for score in scores:
+        digits = _DECIMALS.get(score.name, 2)
+        interval = "" if score.low is None else f"{score.low:.{digits}f} – {score.high:.{digits}f}"
+        rows.append(
+            (
+                label_of(score),
+                f"{score.value:.{digits}f} {score.unit:1}",
+                interval,
+                str(score.count),
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *(row[column].rjust(widths[column]) for column in (1, 2, 3))])
+        for row in rows
+    ]
+    signatures = [f"{label_of(score)}: {score.signature}" for score in scores]
+    return "\n".join([*lines, "", *signatures])
+
+
+def as_json(scores: Sequence[Score]) -> list[dict[str, Any]]:
+    """Return the scores as plain dictionaries, ready for `json.dumps` alone or inside something larger."""
+    return [asdict(score) for score in scores]
