@@ -176,8 +176,8 @@ def test_vocabularies_and_tokens_are_made_once(
     run: Path, pairs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made: list[object] = []
-    learn = preparing.vocabularies
-    monkeypatch.setattr(preparing, "vocabularies", lambda *given: made.append(given) or learn(*given))
+    learn = preparing._vocabularies
+    monkeypatch.setattr(preparing, "_vocabularies", lambda *given: made.append(given) or learn(*given))
     before = {path.name: path.read_bytes() for path in [run / "source.json", *(run / "cache").iterdir()]}
     assert torture.train(pairs, run) is None
     assert not made
@@ -476,13 +476,20 @@ def test_small_files_that_stand_for_much_are_refused_at_once(bomb: str, run: Pat
     assert torture.resident() - before < 100e6
 
 
+def test_loading_does_not_wait_for_a_compiler(run: Path) -> None:
+    """To draw random numbers for weights without memory, torch would load all of it: 1.5 s each time."""
+    code = "import sys, regard; regard.load(sys.argv[1]); print('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, run], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 def test_a_vocabulary_too_large_for_the_machine_is_refused_before_it_is_built() -> None:
     class Giant:
         size = 10**12
 
     config = settings.make({"data": {"train": ["a"]}}, "here")
     with pytest.raises(UserError, match=r"513,.* weights need .* GB, there are"):
-        preparing.build(config, Giant(), Giant())  # type: ignore[arg-type]
+        preparing.build(config, (Giant(), Giant()))  # type: ignore[arg-type]
 
 
 def test_a_run_without_sums_is_refused_with_the_remedy(run: Path) -> None:

@@ -70,3 +70,9 @@ def test_files_are_refused_with_their_name(text: str, sentence: str, tmp_path: P
     with pytest.raises(UserError, match=sentence) as raised:
         config.load(tmp_path / "c.yaml")
     assert "c.yaml" in str(raised.value)
+
+
+@pytest.mark.parametrize("task", [{}, [["convert"]], None, 1, "convvert"])
+def test_a_task_that_does_not_exist_is_refused(task: object) -> None:
+    with pytest.raises(UserError, match=r"here: there is no task .*, expected one of convert"):
+        config.make({"task": task, "data": {"train": ["a.tsv"]}}, "here")

@@ -175,7 +175,7 @@ def test_a_killed_worker_is_started_again_and_the_run_completes(alone: Path, pai
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(36_000)
 def test_twenty_killed_workers(pairs: Path, tmp_path: Path) -> None:
     """Either process, at random moments: in a step, a validation, a save, or when all is done but the card."""
     generator = random.Random(4)

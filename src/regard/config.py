@@ -141,9 +141,9 @@ def settings_of(task: object, where: str) -> type[Config]:
     """The class of a task's settings."""
     from regard.tasks import TASKS
 
-    if task not in TASKS:
+    if not isinstance(task, str) or task not in TASKS:
         raise UserError(f"{where}: there is no task {task!r}, expected one of {', '.join(TASKS)}.")
-    return TASKS[str(task)].settings
+    return TASKS[task].settings
 
 
 def kinds_of(settings: type[Config]) -> dict[str, type[Section]]:

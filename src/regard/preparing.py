@@ -191,7 +191,11 @@ class _Unfilled(TorchFunctionMode):
     """Weights without memory need no random numbers; torch would load its compiler to draw none."""
 
     def __torch_function__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return args[0] if function is torch.Tensor.normal_ else function(*args, **(kwargs or {}))
+        given = kwargs or {}
+        filling = getattr(function, "__module__", None) == torch.nn.init.__name__
+        if filling or function in (torch.Tensor.normal_, torch.Tensor.uniform_):
+            return args[0] if args else given["tensor"]
+        return function(*args, **given)
 
 
 def _network(config: Config, vocabularies: Vocabularies) -> nn.Module:

@@ -11,7 +11,7 @@ from regard import running
 from tests import torture
 from tests.conftest import write_pairs
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(36_000)]
 
 
 @pytest.fixture(scope="module")
