@@ -100,3 +100,14 @@ def test_watching_a_beam_search_shows_the_final_answers_and_changes_nothing(kind
         weights = seen[name].weights
         assert weights.shape[0] == len(WORDS)
         assert weights.shape[2:] == (1 + max(len(a[0].ids) for a in plain), max(map(len, WORDS)))
+
+
+def test_a_model_without_capitals_is_scored_without_them() -> None:
+    task = make("transformer")
+    task.target = Tokenizer.train(["Ein Hund und ein Ball"], "bpe", 40, lowercase=True)
+    items = [("x", ["Ein Hund und ein Ball"])]
+    scores = task.score(items, ["ein hund und ein ball"], 0)
+    assert [score.value for score in scores] == pytest.approx([100.0, 100.0, 100.0])
+    assert "case:lc" in scores[0].signature
+    task.target = Tokenizer.train(["Ein Hund und ein Ball"], "bpe", 40)
+    assert task.score(items, ["ein hund und ein ball"], 0)[0].value < 50

@@ -6,7 +6,7 @@ it costs, and what the budget bounds. Rows of like lengths go together, so that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -168,3 +168,15 @@ def pad(rows: Sequence[NDArray[Any]], pad_id: int = 0) -> NDArray[np.int64]:
     for index, row in enumerate(rows):
         padded[index, : len(row)] = row
     return padded
+
+
+def by_budget(order: list[int], lengths: list[int], budget: int) -> Iterator[list[int]]:
+    """Consecutive texts of an `order`, shortest first, whose padded tokens fit the budget."""
+    chosen: list[int] = []
+    for i in order:
+        if chosen and (len(chosen) + 1) * lengths[i] > budget:
+            yield chosen
+            chosen = []
+        chosen.append(i)
+    if chosen:
+        yield chosen

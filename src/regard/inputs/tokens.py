@@ -76,6 +76,11 @@ class Tokenizer:
         """How many ids there are, with the four special ones."""
         return int(self._inner.get_vocab_size())
 
+    @property
+    def lowercase(self) -> bool:
+        """Whether capitals are read, and therefore written, as small letters."""
+        return self._inner.normalizer is not None
+
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without start and end."""
         return list(self._inner.encode(_prepare(text, self.level), add_special_tokens=False).ids)

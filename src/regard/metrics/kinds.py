@@ -24,6 +24,7 @@ _METRICS: dict[str, tuple[Callable[..., Score], ...]] = {
     "labels": (accuracy, macro_f1),
     "tags": (tag_accuracy, exact_match),
 }
+_CASED = (bleu, chrf)  # their signatures say whether case counts
 _SPANS = (span_f1, span_precision, span_recall)  # before the others, where tags mark spans
 
 
@@ -32,10 +33,11 @@ def evaluate(
     references: References,
     *,
     kind: Kind,
+    lowercase: bool = False,
     samples: int = SAMPLES,
     seed: int = SEED,
 ) -> list[Score]:
-    """Score with the metrics that fit, the most telling first.
+    """Score with the metrics that fit, the most telling first; `lowercase` compares both sides in lower case.
 
     The kinds are running text, space-separated symbols, unspaced characters, single labels, and rows of tags (with
     span F1 first where the tags mark spans, such as B-person I-person O).
@@ -43,4 +45,12 @@ def evaluate(
     if kind not in _METRICS:
         raise UserError(f"Unknown kind of sequence {kind!r}; choose one of {', '.join(_METRICS)}.")
     spans = _SPANS if kind == "tags" and are_spans(references) else ()
-    return [metric(hypotheses, references, samples=samples, seed=seed) for metric in (*spans, *_METRICS[kind])]
+    if lowercase:
+        hypotheses = [text.lower() for text in hypotheses]
+        references = [[text.lower() for text in texts] for texts in references]
+    return [
+        metric(
+            hypotheses, references, samples=samples, seed=seed, **({"lowercase": lowercase} if metric in _CASED else {})
+        )
+        for metric in (*spans, *_METRICS[kind])
+    ]

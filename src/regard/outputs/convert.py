@@ -19,7 +19,7 @@ from torch import nn
 
 from regard import metrics, page, pictures, search
 from regard.config import Config, Level, Recurrent, Section, Transformer
-from regard.data.batches import pad
+from regard.data.batches import by_budget, pad
 from regard.data.reading import Pair
 from regard.errors import UserError
 from regard.inputs.tokens import END, PAD, START, Tokenizer, choose_level
@@ -203,7 +203,7 @@ class Convert(Task):
         ids = self.source.encode_batch(list(texts))
         order = sorted((i for i, row in enumerate(ids) if row), key=lambda i: len(ids[i]))
         answers: list[list[Answer]] = [[Answer("", 0.0, 0.0, True, [])] for _ in texts]
-        for chosen in _by_budget(order, [len(row) for row in ids], how.budget // max(1, how.beam)):
+        for chosen in by_budget(order, [len(row) for row in ids], how.budget // max(1, how.beam)):
             with paused():
                 found = self._search([ids[i] for i in chosen], how, chosen)
             for i, hypotheses in zip(chosen, found, strict=True):
@@ -277,8 +277,9 @@ class Convert(Task):
         return metrics.count_words(text) if self.kind() == "text" else len(text)
 
     def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
+        """A model that writes no capitals is compared without them; the signatures say so."""
         references = [[unicodedata.normalize("NFC", text) for text in texts] for _, texts in items]
-        return metrics.evaluate(answers, references, kind=self.kind(), samples=samples)
+        return metrics.evaluate(answers, references, kind=self.kind(), lowercase=self.target.lowercase, samples=samples)
 
     # ---- looking --------------------------------------------------------------------------------------------------
 
@@ -366,18 +367,6 @@ def _sides(name: str) -> tuple[page.Side, page.Side]:
     if name.endswith(("cross", "glimpse")):
         return "target", "source"
     return ("source", "source") if name.startswith("encoder") else ("target", "target")
-
-
-def _by_budget(order: list[int], lengths: list[int], budget: int) -> Iterator[list[int]]:
-    """Consecutive texts, shortest first, whose padded sources fit the budget."""
-    chosen: list[int] = []
-    for i in order:
-        if chosen and (len(chosen) + 1) * lengths[i] > budget:
-            yield chosen
-            chosen = []
-        chosen.append(i)
-    if chosen:
-        yield chosen
 
 
 def _tokens(seen: Survey) -> tuple[dict[str, Any], dict[str, str]]:
