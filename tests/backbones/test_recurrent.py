@@ -4,7 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from regard.backbones.recurrent import Causal, Reader
+from regard.inputs.embedding import positions_of
 from regard.models.bahdanau import SCORES, recurrent
+from regard.models.lstm import bilstm
 from regard.outputs.convert import Batch, Converter
 
 
@@ -106,3 +109,61 @@ def test_every_kind_steps_as_it_trains_and_ignores_padding(
                 )
         alone = model(Batch(torch.tensor([[9, 4]]), torch.tensor([[6, 3]])))
         assert alone[0].allclose(full[0, :2], atol=1e-10)
+
+
+SCATTERED = torch.tensor([[0, 1, 2, 3], [-1, 0, -1, 1], [0, -1, -1, -1], [-1, -1, -1, -1]])
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_a_reader_equals_cells_walked_both_ways_over_what_is_no_padding(kind: str) -> None:
+    torch.manual_seed(0)
+    reader, x = Reader(kind, 6, 10, 1, 0.0), torch.randn(4, 4, 6)
+    states = reader(x, SCATTERED).values
+    assert states.shape == (4, 4, 10)
+    for row, where, found in zip(x, SCATTERED, states, strict=True):
+        real = where >= 0
+        ahead, _ = walk(cell_of(reader.rnn, kind), row[real])
+        back, _ = walk(cell_of(reader.rnn, kind, "l0_reverse"), row[real].flip(0))
+        expected = [torch.cat(pair) for pair in zip(ahead, back[::-1], strict=True)]
+        assert found[real].allclose(torch.stack(expected) if expected else found[real], atol=1e-6)
+        assert found[~real].eq(0).all()
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_a_row_of_padding_leaves_its_state_alone(kind: str) -> None:
+    torch.manual_seed(0)
+    causal = Causal(kind, 6, 6, 2, 0.0)
+    _, state = causal(torch.randn(4, 3, 6), torch.arange(3), keep=True)
+    _, later = causal(torch.randn(4, 4, 6), SCATTERED, state)
+    for before, after in zip(state.hidden, later.hidden, strict=True):
+        assert after[:, 3].equal(before[:, 3])
+        assert not after[:, 2].allclose(before[:, 2], atol=1e-3)
+    _, fresh = causal(torch.randn(4, 4, 6), SCATTERED, keep=True)
+    assert all(hidden[:, 3].eq(0).all() for hidden in fresh.hidden)
+
+
+def test_self_attention_over_a_reader_equals_torchs() -> None:
+    torch.manual_seed(0)
+    embedding, network = bilstm(12, layers=2, width=8, heads=2, dropout=0.0)
+    theirs = nn.MultiheadAttention(8, 2, batch_first=True)
+    own = network.attention
+    with torch.no_grad():
+        for p in own.parameters():
+            p.normal_(0, 0.3)
+        theirs.in_proj_weight.copy_(torch.cat([m.weight for m in (own.q_proj, own.k_proj, own.v_proj)]))
+        theirs.in_proj_bias.copy_(torch.cat([m.bias for m in (own.q_proj, own.k_proj, own.v_proj)]))
+        theirs.out_proj.load_state_dict(own.output_proj.state_dict())
+    ids = torch.tensor([[5, 6, 7], [8, 0, 0]])
+    positions = positions_of(ids)
+    x = embedding(ids, positions)
+    states = network.reader(x, positions).values
+    looked, _ = theirs(states, states, states, key_padding_mask=ids == 0)
+    ours = network(x, positions)
+    assert ours.values[ids != 0].allclose(network.around.norm(states + looked)[ids != 0], atol=1e-6)
+    ours.values[ids != 0].pow(3).sum().backward()
+    assert not [n for part in (embedding, network) for n, p in part.named_parameters() if p.grad is None]
+
+
+def test_a_readers_width_is_shared_by_two_directions() -> None:
+    with pytest.raises(ValueError, match="must be even, found 7"):
+        Reader("lstm", 4, 7, 1, 0.0)

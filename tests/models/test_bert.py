@@ -1,5 +1,6 @@
 """BERT against Hugging Face's BertModel with the same weights: values, gradients, padding, segments."""
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -31,16 +32,17 @@ def translated(theirs: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, 
     return embedding, encoder
 
 
-def test_equals_bert_with_the_same_weights_values_and_gradients() -> None:
+@pytest.mark.parametrize("epsilon", [1e-12, 0.1])
+def test_equals_bert_with_the_same_weights_values_and_gradients(epsilon: float) -> None:
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=30, hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=40,
-        max_position_embeddings=16, pad_token_id=0,
+        max_position_embeddings=16, pad_token_id=0, layer_norm_eps=epsilon,
     )  # fmt: skip
     theirs = shake(BertModel(config, add_pooling_layer=False).eval())
-    embedding, encoder = bert(30, layers=3, width=24, hidden=40, heads=4, length=16)
+    embedding, encoder = bert(30, layers=3, width=24, hidden=40, heads=4, length=16, epsilon=epsilon)
     for module, state in zip((embedding, encoder), translated(theirs.state_dict()), strict=True):
         module.eval().load_state_dict(state)
     ids = torch.randint(4, 30, (3, 12))
