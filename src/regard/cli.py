@@ -36,6 +36,7 @@ def train(
     valid: Annotated[list[str] | None, typer.Option("--valid", metavar="FILE", help="validation pairs; twice for line-aligned files")] = None,
     test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test pairs, used once at the end")] = None,
     task: Annotated[str | None, typer.Option("--task", help="what comes out; recognised from the data")] = None,
+    start: Annotated[Path | None, typer.Option("--from", metavar="RUN", help="begin with the vocabulary and the weights of another run")] = None,
     set: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting, such as training.rate=0.002")] = None,
     minutes: Annotated[float | None, typer.Option("--minutes", help="time for training")] = None,
     steps: Annotated[int | None, typer.Option("--steps", help="steps of training")] = None,
@@ -59,6 +60,7 @@ def train(
             steps=steps,
             seed=seed,
             task=task,
+            start=start,
         )
     except Interrupted:
         say("stopped; everything is saved. Go on with the same command:")
@@ -86,6 +88,7 @@ def predict(
     top_p: Annotated[float | None, typer.Option(help="sample among the most probable that make up p")] = None,
     seed: Annotated[int | None, typer.Option(help="of sampling; 1 by default")] = None,
     alignment: Annotated[str | None, typer.Option(metavar="hard|soft", help="where each output word looked: 0-0 1-2, or JSON weights")] = None,
+    embeddings: Annotated[bool, typer.Option("--embeddings", help="the vector of each text as a JSON array, with --json those of its words too")] = False,
     with_score: Annotated[bool, typer.Option("--with-score", help="log-probability before each answer")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
 ) -> None:  # fmt: skip
@@ -96,12 +99,15 @@ def predict(
     from regard import predicting, running
     from regard.outputs.task import Shown
 
-    shown = Shown(alignment=alignment, with_score=with_score, as_json=as_json)
+    shown = Shown(alignment=alignment, with_score=with_score, as_json=as_json, embeddings=embeddings)
     draws = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     looks = {"beam": beam, "n_best": n_best, "length_penalty": length_penalty, "minimum": minimum, "longest": longest}
-    changes = predicting.changes(looks, draws, sample=sample)
+    model = running.load(run)
+    changes = predicting.changes(looks, draws, sample=sample or model.task.draws)
+    if text and len(text) == 1 and predicting.stream(model, text[0], changes, shown, sys.stdout):
+        return
     lines = predicting.standard_input() if not text else iter([text])
-    predicting.predict(running.load(run), lines, changes, shown, sys.stdout)
+    predicting.predict(model, lines, changes, shown, sys.stdout)
 
 
 @app.command()
@@ -109,6 +115,7 @@ def evaluate(
     run: Run,
     data: Annotated[list[str], typer.Argument(metavar="DATA…", help="pairs with known answers")],
     beam: Annotated[int | None, typer.Option(help="hypotheses kept by the search")] = None,
+    stride: Annotated[int | None, typer.Option(help="language models: predict so many tokens, then move the window on")] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without case")] = False,
     by_length: Annotated[bool, typer.Option("--by-length", help="the first metric by length of the source too")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the answers to this file")] = None,
@@ -120,7 +127,7 @@ def evaluate(
     """
     from regard import predicting, running
 
-    changes = predicting.changes({"beam": beam}, {}, sample=False)
+    changes = predicting.changes({"beam": beam, "stride": stride}, {}, sample=False)
     report = predicting.evaluate(
         running.load(run), data, changes, lowercase=lowercase, by_length=by_length, output=output
     )
@@ -205,7 +212,9 @@ def example(model: Any) -> str:
     from regard.preparing import read
 
     paths, config = model.config.data.valid or model.config.data.train, model.config
-    return next(pair.source for pair in read(paths, config.task, config.data, lambda _: None) if pair.source.strip())
+    pairs = read(paths, config.task, config.data, lambda _: None)
+    text: str = model.task.trial(next(pair.source for pair in pairs if pair.source.strip()))
+    return text
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -93,7 +93,7 @@ class Training(Section):
 
 
 class Config(Section):
-    """What the settings of every task have; each task's own class says more about tokens and model, and may add to it."""
+    """What the settings of every task have; each task's own class says more about tokens and model."""
 
     task: str = Field(description="what comes out")
     data: Data
@@ -211,8 +211,8 @@ def _refuse_giant(config: Config, where: str, each: int) -> None:
     if needed > memory():
         raise UserError(
             f"{where}: {_size(config.model)} need about "
-            f"{needed / 1e9:,.0f} GB of memory for {config.parameters():,} weights, there are {memory() / 1e9:,.0f} GB: "
-            "make the model smaller."
+            f"{needed / 1e9:,.0f} GB of memory for {config.parameters():,} weights, there are "
+            f"{memory() / 1e9:,.0f} GB: make the model smaller."
         )
 
 

@@ -31,7 +31,7 @@ def changes(looks: dict[str, Any], draws: dict[str, Any], *, sample: bool) -> di
         value = looks.get(name)
         if value is not None and not low <= value <= high:
             raise UserError(f"{_option(name)} is {value}, expected {low} to {high:,}.")
-    given = {name: value for name, value in (looks | draws).items() if value is not None}
+    given = {name: value for name, value in (looks | draws).items() if value not in (None, UNCHANGED.get(name))}
     beam, n_best, minimum, longest = (given.get(name) for name in RANGES)
     if n_best and beam and n_best > beam:
         raise UserError(f"--n-best is {n_best} and --beam {beam}: a beam finds at most as many answers as its size.")
@@ -85,7 +85,7 @@ def predict(model: Model, chunks: Iterator[list[str]], changes: dict[str, Any], 
     refuse_unknown(model, changes, shown)
     number, world = 0, World()
     for chunk in _known_to_all(chunks, world):
-        texts = [text.strip() for text in chunk]  # as the training data was read
+        texts = [model.task.cleaned(text) for text in chunk]
         while texts:
             room = AHEAD - number % AHEAD
             some, texts = texts[:room], texts[room:]
@@ -97,9 +97,25 @@ def predict(model: Model, chunks: Iterator[list[str]], changes: dict[str, Any], 
             number += len(some)
 
 
+def stream(model: Model, text: str, changes: dict[str, Any], shown: Shown, out: TextIO) -> bool:
+    """Write the answer to one text while it is made; False, and nothing is written, if it can only come whole."""
+    if shown != Shown() or World().size > 1:
+        return False
+    refuse_unknown(model, changes, shown)
+
+    def write(piece: str) -> None:
+        out.write(piece)
+        out.flush()
+
+    streamed = model.task.stream(model.task.cleaned(text), changes, write)
+    if streamed:
+        write("\n")
+    return streamed
+
+
 def refuse_unknown(model: Model, changes: dict[str, Any], shown: Shown) -> None:
     """Options that mean nothing to a task are refused rather than passed over."""
-    given = [name for name, value in changes.items() if value != UNCHANGED.get(name)]
+    given = [*changes]
     given += [name for name in ("alignment", "embeddings") if getattr(shown, name)]
     for name in given:
         if name not in model.task.options:
@@ -150,6 +166,8 @@ def evaluate(
     if output is not None and not output.parent.is_dir():
         raise UserError(f"{output}: cannot be written: there is no folder {output.parent}.")
     scores, answers = model.task.evaluate(items, **changes)
+    if output is not None and len(answers) != len(items):
+        raise UserError(f"--output means nothing to a model that {model.task.does}: there are no answers to write.")
     if lowercase and scores[0].name == "bleu":
         references = [texts for _, texts in items]
         scores[:2] = [metric(answers, references, lowercase=True) for metric in (metrics.bleu, metrics.chrf)]

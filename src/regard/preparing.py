@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 import regard
-from regard import checkpoint, sums
+from regard import checkpoint, starting, sums
 from regard import config as settings
 from regard.config import Config, Data
 from regard.data.reading import Fault, OnFault, Pair, read_pairs, recognise
@@ -50,11 +50,13 @@ class Stored:
     left_out: int
 
 
-def prepare(config: Config, run: Path, say: Say, files: str | None = None) -> Prepared:
+def prepare(
+    config: Config, run: Path, say: Say, files: str | None = None, given: Mapping[str, Tokenizer] | None = None
+) -> Prepared:
     """Learn vocabularies, store the training pairs as tokens in the run folder, build the model.
 
     What an earlier run of the same settings left in the folder is used again if it is sound; `files` is the checksum of
-    the data, if it is known.
+    the data, if it is known, and `given` are vocabularies that are known already, by the names of their files.
     """
     skipped: list[Fault] = []
     on_fault = skipped.append if config.data.faults == "skip" else None
@@ -64,7 +66,7 @@ def prepare(config: Config, run: Path, say: Say, files: str | None = None) -> Pr
         say(f"holding out {'the last' if kind.contiguous else 'about'} {config.data.held_out} for validation")
     origin = _origin(config, files or checksum([*config.data.train, *config.data.valid]))
     stored = _reuse(run, kind.files, origin, say)
-    task = build(config, stored.vocabularies if stored else kind.learn(config, split.train))
+    task = build(config, stored.vocabularies if stored else _vocabularies(config, split, given or {}))
     stored = stored or _make(config, split, task, run, origin)
     if skipped:
         say(f"skipped {len({*skipped}):,} faulty lines, the first: {skipped[0]}")
@@ -80,6 +82,13 @@ def prepare(config: Config, run: Path, say: Say, files: str | None = None) -> Pr
     return Prepared(task, stored.store, valid, stored.store.checksum)
 
 
+def _vocabularies(config: Config, split: Split, given: Mapping[str, Tokenizer]) -> Vocabularies:
+    kind = TASKS[config.task]
+    if {*kind.files} <= {*given} - {*starting.CLASSES}:
+        return tuple(given[name] for name in kind.files)
+    return starting.chosen(kind.files, kind.learn(config, split.train), given)
+
+
 def _origin(config: Config, files: str) -> dict[str, Any]:
     """All that vocabularies and tokens depend on: if none of it has changed, they need not be made again."""
     data = config.data
@@ -89,6 +98,7 @@ def _origin(config: Config, files: str) -> dict[str, Any]:
         "data": [len(data.train), len(data.valid), data.faults, data.encoding, data.held_out, data.longest],
         "tokens": config.tokens.model_dump(),
         "seed": config.training.seed,
+        "start": config.training.start,
         "versions": [regard.__version__, tokenizers.__version__],
     }
 
@@ -129,8 +139,8 @@ def _make(config: Config, split: Split, task: Task, run: Path, origin: dict[str,
 
 
 class Split:
-    """What to train and to validate on. Held-out pairs are chosen by a hash of their source, so that a source is never on
-    both sides and the choice does not depend on the order of the file; or they are the last, where order is content."""
+    """What to train and to validate on. Held-out pairs are chosen by a hash of their source, so that a source is never
+    on both sides and the order of the file does not matter; or they are the last, where order is content."""
 
     def __init__(self, config: Config, contiguous: bool, on_fault: OnFault | None) -> None:
         self.config, self.contiguous, self.on_fault = config, contiguous, on_fault

@@ -65,7 +65,8 @@ class Progress:
             f"step {at.step:>6,}  epoch {at.epoch:>3}  {entry['minutes']:5.1f} min  loss {entry['loss']:.3f}  "
             f"{score.name} {score.value:.2f}{unit}{mark}"
         )
-        self.say(f"         {source} → {answer}{'' if answer in references else f'   (expected {references[0]})'}")
+        expected = "" if answer in references or not references[0] else f"   (expected {references[0]})"
+        self.say(f"         {source} → {' ⏎ '.join(answer.splitlines())}{expected}")
 
     def close(self) -> None:
         if self.live and self.work is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from regard import checkpoint, choosing, metrics, sums, verifying
+from regard import checkpoint, choosing, metrics, starting, sums, verifying
 from regard import config as settings
 from regard.config import Config
 from regard.data.reading import recognise
@@ -20,7 +20,7 @@ from regard.errors import UserError
 from regard.inputs.tokens import Tokenizer
 from regard.outputs.task import Item, Task, Vocabularies
 from regard.parallel import World, together
-from regard.preparing import ORIGIN, Say, build, checksum, prepare, read, shapes
+from regard.preparing import ORIGIN, Prepared, Say, build, checksum, prepare, read, shapes
 from regard.progress import Progress
 from regard.tasks import TASKS
 from regard.training import Trainer
@@ -69,11 +69,7 @@ def loaded(config: Config) -> tuple[str, ...]:
 def load(folder: str | Path) -> Model:
     """A trained model from its folder alone."""
     folder = Path(folder)
-    if not folder.is_dir():
-        raise UserError(f"{folder} is not a run folder: {'it is a file' if folder.exists() else 'it does not exist'}.")
-    refuse_missing(folder, "config.yaml")
-    _refuse_giant(folder / "config.yaml", 1 << 20)
-    config = settings.load(folder / "config.yaml")
+    config = _settings_in(folder)
     names = loaded(config)
     for name in names[:-1]:
         refuse_missing(folder, name)
@@ -90,6 +86,15 @@ def load(folder: str | Path) -> Model:
     checkpoint.put_weights(task.network, checkpoint.load_weights(weights), weights)
     task.network.eval()
     return Model(folder, config, task)
+
+
+def _settings_in(folder: Path) -> Config:
+    """The settings of a run folder."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a run folder: {'it is a file' if folder.exists() else 'it does not exist'}.")
+    refuse_missing(folder, "config.yaml")
+    _refuse_giant(folder / "config.yaml", 1 << 20)
+    return settings.load(folder / "config.yaml")
 
 
 def refuse_missing(folder: Path, name: str) -> None:
@@ -126,23 +131,37 @@ def train(
     steps: int | None = None,
     seed: int | None = None,
     task: str | None = None,
+    start: str | Path | None = None,
     set: Sequence[str] = (),
     quiet: bool = False,
 ) -> Model:
     """Train on files, or on the settings in a YAML file; the same call again goes on where it stopped.
 
-    `set` overrides settings: `set=["training.rate=0.002"]`. Returns the trained model.
+    `start` is a run whose vocabulary and weights this one begins with, and whose tokens and model it has; a YAML file
+    keeps its own settings. `set` overrides settings: `set=["training.rate=0.002"]`. Returns the trained model.
     """
     progress = Progress(quiet=quiet)
-    config, reasons = _settings(_names(data), _names(valid), _names(test), task)
+    run = Path(out) if out is not None else Path("runs") / _stem(_names(data)[0])
+    chosen, reasons = _settings(_names(data), _names(valid), _names(test), task)
+    config = chosen if start is None else _started(chosen, Path(start), run, adapt=bool(reasons))
     changes = {"minutes": minutes, "steps": steps, "seed": seed}
     given = [f"training.{key}={value}" for key, value in changes.items() if value is not None]
     if steps is not None and minutes is None:
         given.append("training.minutes=")
-    chosen, config = config, settings.override(config, [*given, *set])
+    config = settings.override(config, [*given, *set])
     reasons = {key: why for key, why in reasons.items() if _setting(chosen, key) == _setting(config, key)}
-    run = Path(out) if out is not None else Path("runs") / _stem(_names(data)[0])
+    if start is not None:
+        reasons["training.start"] = starting.REASON
     return run_training(config, reasons, run, progress)
+
+
+def _started(config: Config, start: Path, run: Path, *, adapt: bool) -> Config:
+    """Settings that begin with another run's. Once this run has a state, it knows them itself: the other one is not
+    needed any more."""
+    if not adapt:
+        return settings.override(config, [f"training.start={json.dumps(str(start))}"])
+    known = bool(checkpoint.states(run)) and (run / "config.yaml").is_file()
+    return starting.adapted(config, _settings_in(run if known else start), start, rate=1 if known else starting.SLOWER)
 
 
 def _setting(config: Config, key: str) -> Any:
@@ -166,7 +185,7 @@ def run_training(config: Config, reasons: dict[str, str], run: Path, progress: P
             progress.say(f"{key}: {why}")
         files = checksum([*config.data.train, *config.data.valid])
         _refuse_other_run(run, config, files, progress.say)
-        prepared = prepare(config, run, progress.say, files)
+        prepared = _prepared(config, run, progress.say, files)
         described: dict[str, bytes | Path] = {name: (run / name).read_bytes() for name in prepared.task.files}
         described["config.yaml"] = settings.render(config, reasons).encode()
         if world.first:
@@ -192,6 +211,20 @@ def run_training(config: Config, reasons: dict[str, str], run: Path, progress: P
             _write_card(model, trainer, progress)
         world.wait()
     return model
+
+
+def _prepared(config: Config, run: Path, say: Say, files: str) -> Prepared:
+    """What training needs. A new run may begin with another's vocabularies and weights; once there is a state, it goes
+    on with what is in its own folder."""
+    start = config.training.start
+    if start is None or checkpoint.states(run):
+        return prepare(config, run, say, files, starting.given(config, run) if start else None)
+    origin = load(start)
+    starting.refuse_other(config, origin.config, origin.folder)
+    given = starting.given(config, origin.folder)
+    prepared = prepare(config, run, say, files, given)
+    say(starting.take(prepared.task, origin.task, given, origin.folder))
+    return prepared
 
 
 def average(run: Path, last: int | None, output: Path) -> Path:
@@ -306,6 +339,7 @@ def _write_card(model: Model, trainer: Trainer, progress: Progress) -> None:
         "",
         f"- training rows: {len(trainer.store):,}; parameters: {parameters:,}",
         f"- {at.step:,} steps, {at.seconds / 60:.1f} minutes, best validation at step {at.best_step:,}",
+        *([f"- started from {config.training.start}"] if config.training.start else []),
         f"- use it: `regard predict {model.folder} \"…\"`, `regard show {model.folder} \"…\" -o picture.png`",
     ]  # fmt: skip
     found = [("validation", model.task.evaluate(trainer.valid)[0])]

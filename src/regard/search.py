@@ -31,6 +31,7 @@ from torch import Tensor
 
 from regard.errors import UserError
 
+NEVER = -1  # in place of an end token: no token has this id
 LOWEST = torch.finfo(torch.float32).min  # the log-probability of a forced end that the model holds to be impossible
 
 
@@ -82,16 +83,17 @@ class _Rules:
     """What may be produced, and when."""
 
     start: int
-    end: int
+    end: int  # NEVER, where nothing but the maximum length ends a sequence
     never: list[int]
     minimum: int
     maxima: Tensor  # (rows,)
 
     @classmethod
-    def of(cls, rows: int, limits: Limits, start: int, end: int, pad: int | None) -> _Rules:
+    def of(cls, rows: int, limits: Limits, start: int, end: int | None, pad: int | None) -> _Rules:
         # Some models start with the token that ends, or pad with it: the end must stay possible.
         never = sorted({start, start if pad is None else pad} - {end})
-        return cls(start, end, never, limits.minimum, torch.tensor(limits.maxima(rows), dtype=torch.long))
+        maxima = torch.tensor(limits.maxima(rows), dtype=torch.long)
+        return cls(start, NEVER if end is None else end, never, limits.minimum, maxima)
 
     def log_probabilities(self, logits: Tensor, row: Tensor, length: int) -> Tensor:
         """Those of (live, vocabulary) logits, −∞ for what may not come now."""
@@ -104,7 +106,8 @@ class _Rules:
         if broken.any():
             where = f"for row {int(row[broken][0])} after {length} tokens"
             raise UserError(f"The model's logits are NaN or infinite {where}: use an undamaged, earlier checkpoint.")
-        found[:, self.never if length >= self.minimum else [*self.never, self.end]] = -math.inf
+        early = length < self.minimum and self.end != NEVER
+        found[:, [*self.never, self.end] if early else self.never] = -math.inf
         return found
 
 
@@ -124,7 +127,7 @@ def sample(
     rows: int,
     *,
     start: int,
-    end: int,
+    end: int | None,
     limits: Limits,
     seeds: Sequence[int],
     temperature: float = 1.0,
@@ -135,6 +138,7 @@ def sample(
     """Tokens drawn from softmax(log p / temperature), of the `top_k` best, and of these the fewest that reach `top_p`.
 
     The random numbers of a row come from its seed alone: not from the rows beside it, their order or the limits.
+    Without an `end`, only the maximum length ends a row, and its score is that of its tokens.
     """
     rules = _Rules.of(rows, limits, start, end, pad)
     if not (temperature > 0 and math.isfinite(temperature)):
@@ -236,7 +240,8 @@ def _offers(found: Tensor, row: Tensor, length: int, rules: _Rules, propose: Pro
     willing = ~forced | (tokens[:, 0] == rules.end)
     if forced.any():
         tokens[forced], gained[forced] = rules.end, -math.inf
-        gained[forced, 0] = found[:, rules.end].cpu().double()[forced].clamp(min=LOWEST)
+        price = 0.0 if rules.end == NEVER else found[:, rules.end].cpu().double()[forced].clamp(min=LOWEST)
+        gained[forced, 0] = price
     return tokens, gained, willing
 
 

@@ -16,7 +16,7 @@ SUFFIXES = (".png", ".svg", ".html", ".npz")
 
 def show(model: Model, texts: Sequence[str], path: Path, *, answer: str | None = None, grid: bool = False) -> Path:
     """Answer each text (or take `answer`), and write what the suffix of `path` says."""
-    texts = [text.strip() for text in texts]  # as the training data was read
+    texts = [model.task.cleaned(text) for text in texts]
     _refuse(texts, path, answer, grid)
     if path.suffix == ".html":
         examples = [model.task.example(text, answer) for text in texts]

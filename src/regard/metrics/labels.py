@@ -191,7 +191,7 @@ def spans(tags: Sequence[str]) -> list[Span]:
     found: list[Span] = []
     before, kind_before, start = "O", "", -1
     for place, tag in enumerate([*tags, "O"]):
-        letter, kind = _letter_and_kind(tag)
+        letter, kind = letter_and_kind(tag)
         if start >= 0 and (letter in "OBS" or before in "ES" or kind != kind_before):
             found.append((start, place - 1, kind_before))
             start = -1
@@ -201,7 +201,7 @@ def spans(tags: Sequence[str]) -> list[Span]:
     return found
 
 
-def _letter_and_kind(tag: str) -> tuple[str, str]:
+def letter_and_kind(tag: str) -> tuple[str, str]:
     """B-creative-work is B and creative-work; what has no hyphen is O, or the letter of a span without a kind."""
     letter, _, kind = tag.partition("-")
     letter = MEANING.get(letter, letter)

@@ -1,4 +1,4 @@
-"""The network that converts: encoder, decoder and a softmax over the target's vocabulary, trained by teacher forcing."""
+"""The network that converts: encoder, decoder, and a softmax over the target's vocabulary."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the loop, the commands and the run folder know of a task: everything else is its own business.
 
-A task is what comes out of a model, with its settings, vocabularies, loss, answers and metrics together. A new one is one
-file with a subclass of `Task`, and its line in `regard.tasks.TASKS`.
+A task is what comes out of a model, with its settings, vocabularies, loss, answers and metrics together. A new one is
+one file with a subclass of `Task`, and its line in `regard.tasks.TASKS`.
 """
 
 from __future__ import annotations
@@ -55,13 +55,14 @@ class Shown:
 
 
 class Task(ABC):
-    """A network with its vocabularies and the way it is used. `network.loss(batch, smoothing)` gives a sum and a count."""
+    """A network, its vocabularies and the way it is used. `network.loss(batch, smoothing)` gives a sum and a count."""
 
     settings: ClassVar[type[Config]]
     files: ClassVar[tuple[str, ...]]  # of the vocabularies in a run folder
     fields: ClassVar[tuple[str, ...]]  # of a stored row; the last one is what is predicted
     does: ClassVar[str]  # "converts sequences": for the model card
     options: ClassVar[frozenset[str]] = frozenset()  # of `regard predict` that change its answers
+    draws: ClassVar[bool] = False  # answers at random, unless told otherwise
     contiguous: ClassVar[bool] = False  # the end of the data is held out, rather than some of it from all over
     network: nn.Module
     vocabularies: Vocabularies
@@ -88,7 +89,7 @@ class Task(ABC):
     def assemble(cls, config: Any, vocabularies: Vocabularies, network: nn.Module) -> Task:
         """The task around a network."""
 
-    def settle(self, config: Any, lengths: NDArray[np.int32]) -> None:
+    def settle(self, config: Any, lengths: NDArray[np.int32]) -> None:  # noqa: B027  (most tasks have none)
         """Settings that follow from the lengths of the stored rows, if there are any."""
 
     # ---- training -------------------------------------------------------------------------------------------------
@@ -115,6 +116,18 @@ class Task(ABC):
         return [(pair.source, [pair.target]) for pair in pairs]
 
     # ---- answers --------------------------------------------------------------------------------------------------
+
+    def cleaned(self, text: str) -> str:
+        """A text as those of the training data were read."""
+        return text.strip()
+
+    def trial(self, text: str) -> str:
+        """What somebody may ask first, made from a text of the data."""
+        return text
+
+    def stream(self, text: str, changes: dict[str, Any], write: Callable[[str], None]) -> bool:  # noqa: ARG002
+        """Write the answer to one text as it is made; False from a task whose answers come whole."""
+        return False
 
     @abstractmethod
     def answer(self, texts: Sequence[str], **changes: Any) -> list[str]:

@@ -1,0 +1,319 @@
+"""Classifying: pools against loops, invariances of every network, and the commands on a task learned in seconds."""
+
+import json
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import log_softmax
+
+import regard
+from regard.attention import Context
+from regard.config import make
+from regard.data.reading import Pair
+from regard.errors import UserError
+from regard.outputs.classifier import pool
+from regard.outputs.classify import Classify, Settings
+from regard.preparing import build
+from regard.training import Interrupted, Trainer
+from tests.test_cli import Regard
+from tests.test_training import digest
+
+KINDS = ["recurrent", "attentive", "transformer", "bert", "gpt", "deepsets"]
+POOLS = ["attention", "mean", "sum", "first", "last"]
+GOOD, BAD = ["good", "fine", "lovely", "great"], ["bad", "dull", "awful", "poor"]
+OTHERS = ["film", "the", "a", "was", "plot", "it", "with", "actors", "some", "and"]
+TINY = [
+    "model.width=16", "tokens.level=words", "tokens.unknown=0.1", "training.budget=400", "training.every=10",
+    "training.rate=0.02", "training.warmup=5", "training.schedule=constant", "data.held_out=40",
+]  # fmt: skip
+
+
+def write_reviews(path: Path, count: int = 300, seed: int = 0, label: str = "very good") -> Path:
+    """Texts of which one word decides the label; one label has a blank in it, so that the task must be named."""
+    chosen = random.Random(seed)
+    lines = []
+    for _ in range(count):
+        good = chosen.random() < 0.5
+        words = chosen.choices(OTHERS, k=chosen.randint(1, 9))
+        words.insert(chosen.randint(0, len(words)), chosen.choice(GOOD if good else BAD))
+        lines.append(" ".join(words) + "\t" + (label if good else "bad"))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def settings_of(kind: str, pooling: str) -> Settings:
+    sizes = {"width": 16, "dropout": 0.0}
+    models = {
+        "recurrent": {"kind": "recurrent", **sizes},
+        "attentive": {"kind": "recurrent", "heads": 2, **sizes},
+        "deepsets": {"kind": "deepsets", **sizes},
+    }
+    deep = {"layers": 2, "hidden": 32, "heads": 2, **sizes}
+    model = models.get(kind) or {"kind": kind, **deep}
+    found = {
+        "task": "classify",
+        "data": {"train": ["a"], "longest": 20},
+        "model": model,
+        "output": {"pooling": pooling},
+    }
+    config = make(found, "here")
+    assert isinstance(config, Settings)
+    return config
+
+
+def task_of(kind: str, pooling: str) -> Classify:
+    config = settings_of(kind, pooling)
+    pairs = [Pair(" ".join(OTHERS + GOOD + BAD), "x y", "f", 1), Pair("film", "b", "f", 2), Pair("a", "c", "f", 3)]
+    task = build(config, Classify.learn(config, lambda: iter(pairs)))
+    assert isinstance(task, Classify)
+    for parameter in task.network.parameters():  # sharper than a fresh model, so that answers differ between texts
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.5)
+    task.network.eval()
+    return task
+
+
+TEXTS = ["good film", "", "the plot was awful and dull", "a", "it was poor with some great actors unseenword", "film"]
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", POOLS)
+def test_pools_against_a_loop(kind: str) -> None:
+    torch.manual_seed(1)
+    pooled = pool(kind, 8)
+    values = torch.randn(3, 5, 8)
+    lengths = [5, 2, 1]
+    positions = torch.tensor([[t if t < n else -1 for t in range(5)] for n in lengths])
+    found = pooled(Context(values, positions))
+    for b, n in enumerate(lengths):
+        states = values[b, :n]
+        if kind == "attention":
+            score = pooled.glimpse.score
+            asked = score.q_proj.weight @ pooled.query
+            logits = [(score.output.weight[0] @ torch.tanh(asked + score.k_proj.weight @ h)).item() for h in states]
+            total = sum(math.exp(s) for s in logits)
+            expected = sum(math.exp(s) / total * h for s, h in zip(logits, states, strict=True))
+        else:
+            expected = {
+                "mean": states.mean(0), "sum": states.sum(0), "first": states[0], "last": states[-1]
+            }[kind]  # fmt: skip
+        torch.testing.assert_close(found[b], expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("pooling", POOLS)
+def test_alone_in_a_batch_and_in_any_order(kind: str, pooling: str) -> None:
+    if pooling == "first" and kind in ("gpt", "deepsets") or pooling == "last" and kind == "deepsets":  # noqa: RUF021
+        with pytest.raises(UserError, match=f"output.pooling={pooling} would see nothing"):
+            task_of(kind, pooling)
+        return
+    task = task_of(kind, pooling)
+    together = task.probabilities(TEXTS)
+    assert together[1] is None
+    for text, found in zip(TEXTS, together, strict=True):
+        alone = task.probabilities([text])[0]
+        assert (alone is None) == (found is None)
+        if found is not None and alone is not None:
+            assert found == pytest.approx(alone, abs=1e-5)
+            assert found.sum() == pytest.approx(1)
+    backwards = task.probabilities(TEXTS[::-1])[::-1]
+    assert all(np.allclose(x, y, atol=1e-5) for x, y in zip(together, backwards, strict=True) if x is not None)
+    rows = list(task.rows([Pair(text, "b", "f", 1) for text in TEXTS if text]))
+    with torch.no_grad():
+        for name, difference in task.invariances(rows):
+            assert difference < 1e-4, name
+
+
+def test_deepsets_do_not_see_order_and_others_do() -> None:
+    for kind in KINDS:
+        task = task_of(kind, "mean")
+        one, other = task.probabilities(["good film the plot", "plot the film good"])
+        assert np.allclose(one, other, atol=1e-6) == (kind == "deepsets"), kind
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_loss_from_the_formula_with_the_auxiliary_one(smoothing: float) -> None:
+    task = task_of("gpt", "last")
+    network = task.network
+    network.language = 0.5
+    network.forget.p = 0.0
+    rows = [([4, 5, 6], [4]), ([7], [6])]
+    batch = task.batch(rows)
+    assert batch.ids.tolist() == [[2, 4, 5, 6, 3], [2, 7, 3, 0, 0]]
+    loss, count = network.loss(batch, smoothing)
+    expected = 0.0
+    logs = log_softmax(network(batch).double(), -1)
+    for b, label in enumerate([0, 2]):
+        expected -= (1 - smoothing) * logs[b, label].item() + smoothing * logs[b].mean().item()
+        ids = batch.ids[b][batch.ids[b] != 0]
+        positions = torch.arange(len(ids))
+        states = network.states(network.embedding(ids[None], positions), positions)[0]
+        nexts = log_softmax((states @ network.embedding.table.weight.T).double(), -1)
+        expected -= 0.5 * sum(nexts[t, ids[t + 1]].item() for t in range(len(ids) - 1)) / (len(ids) - 1)
+    assert count == 2
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_causal_backbone_never_looks_ahead() -> None:
+    network = task_of("gpt", "attention").network
+    ids = torch.tensor([[2, 4, 5, 6, 7, 3]])
+    changed = torch.tensor([[2, 4, 5, 8, 9, 3]])
+    positions = torch.arange(6)
+    one, other = (network.states(network.embed(x), positions) for x in (ids, changed))
+    torch.testing.assert_close(one[:, :3], other[:, :3])
+    assert not torch.allclose(one[:, 3:], other[:, 3:])
+
+
+def test_a_long_text_is_read_in_parts() -> None:
+    task = task_of("bert", "first")  # a table of 20 positions and two marks
+    text = " ".join(OTHERS * 5)
+    whole = task.probabilities([text])[0]
+    words = text.split()
+    cuts = [" ".join(words[i * 50 // 3 : (i + 1) * 50 // 3]) for i in range(3)]
+    expected = np.mean([task.probabilities([part])[0] for part in cuts], axis=0)
+    assert whole == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(UserError, match="too long to show: 50 tokens, expected at most 20"):
+        task.example(text, None)
+
+
+# ---- the commands --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def reviews(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    def make(folder: Path) -> None:
+        write_reviews(folder / "data.tsv")
+        write_reviews(folder / "test.tsv", 50, seed=1)
+        regard.train(folder / "data.tsv", folder / "run", steps=40, set=TINY, task="classify", quiet=True)
+
+    return once("reviews", make)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Regard:
+    monkeypatch.chdir(tmp_path)
+    return Regard(capsys, monkeypatch, tmp_path)
+
+
+def test_it_learns_what_decides(reviews: Path) -> None:
+    model = regard.load(reviews / "run")
+    scores, _ = model.evaluate([reviews / "test.tsv"])
+    assert scores[0].name == "accuracy"
+    assert scores[0].value >= 95
+    assert scores[1].name == "macro_f1"
+    assert model.predict(["the film was lovely", "it was awful", ""]) == ["very good", "bad", ""]
+    assert isinstance(model.task, Classify)
+    example = model.task.example("the plot was awful and", None)
+    weights = np.asarray(example.maps[0].weights)[0, 0, 0]
+    assert example.source[int(weights.argmax())] == "awful"
+    assert example.target == ["bad"]
+
+
+def test_predict_one_line_for_each(cli: Regard, reviews: Path) -> None:
+    given = "good film\n\nawful\n  the plot was dull  \n"
+    assert cli.lines("predict", reviews / "run", given=given) == ["very good", "", "bad", "bad"]
+    scored = cli.lines("predict", reviews / "run", "--with-score", given=given)
+    assert scored[1] == ""
+    assert 0.5 < float(scored[0].split("\t")[0]) <= 1
+    objects = cli.objects("predict", reviews / "run", given=given)
+    assert [item["label"] for item in objects] == ["very good", "", "bad", "bad"]
+    assert list(objects[2]["probabilities"]) == ["bad", "very good"]
+    assert sum(objects[2]["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+    cli.run("predict", reviews / "run", "a", "--beam", "3", code=1)
+    assert "--beam means nothing to a model that labels texts" in cli.said
+
+
+def test_evaluate_shows_what_was_taken_for_what(cli: Regard, reviews: Path) -> None:
+    report = cli.run("evaluate", reviews / "run", reviews / "test.tsv", "--by-length")
+    assert "accuracy" in report
+    assert "macro" in report.lower()
+    assert "very good" in report
+    found = json.loads(cli.run("evaluate", reviews / "run", reviews / "test.tsv", "--json"))
+    assert found["scores"]
+
+
+def test_show_and_check(cli: Regard, reviews: Path) -> None:
+    for name in ("a.png", "a.svg", "a.html", "a.npz"):
+        cli.run("show", reviews / "run", "the plot was awful", "-o", name)
+        assert Path(name).stat().st_size > 500
+    cli.run("show", reviews / "run", "the plot was awful", "--grid", "-o", "grid.png")
+    cli.run("show", reviews / "run", "awful", "--answer", "very good", "-o", "other.png")
+    for arguments, words in [
+        (["awful", "--answer", "nice"], "'nice', which is no label of this model, expected one of"),
+        (["  "], "is empty: there is nothing to look at"),
+    ]:
+        cli.run("show", reviews / "run", *arguments, code=1)
+        assert words in cli.said
+    assert cli.run("check", reviews / "run").count("  ok  ") == 2
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        ["model.kind=transformer", "output.pooling=first"],
+        ["model.kind=deepsets", "output.pooling=sum"],
+        ["model.kind=gpt", "output.pooling=last", "model.language=0.5"],
+        ["model.kind=bert", "tokens.level=bpe", "tokens.size=60"],
+        ["model.kind=recurrent", "output.pooling=mean", "tokens.level=characters"],
+    ],
+)
+def test_every_network_trains_and_shows(tmp_path: Path, setting: list[str]) -> None:
+    data = write_reviews(tmp_path / "data.tsv", 80)
+    small = [s for s in TINY if not s.startswith("tokens.level")] + ["tokens.level=words"]
+    deep = ["model.layers=2", "model.heads=2", "model.hidden=16"]
+    more = deep if setting[0].split("=")[1] in ("transformer", "gpt", "bert") else []
+    model = regard.train(
+        data, tmp_path / "run", steps=4, set=[setting[0], *small, *setting[1:], *more], task="classify", quiet=True
+    )
+    assert model.predict(["good", ""])[1] == ""
+    for grid in (False, True):
+        assert model.task.picture("the film was good", None, grid=grid).get_axes()
+    assert model.task.example("the film was good", None).maps[0].rows in ("source", "target")
+
+
+def test_resumed_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = write_reviews(tmp_path / "data.tsv", 100)
+    wanted = [*TINY, "model.dropout=0.3"]
+    regard.train(data, tmp_path / "whole", steps=14, set=wanted, task="classify", quiet=True)
+    with monkeypatch.context() as patched:
+        inner = Trainer._step
+
+        def step(self: Trainer) -> tuple[float, int]:
+            found = inner(self)
+            self.stop = self.at.step == 7
+            return found
+
+        patched.setattr(Trainer, "_step", step)
+        with pytest.raises(Interrupted):
+            regard.train(data, tmp_path / "parts", steps=14, set=wanted, task="classify", quiet=True)
+    regard.train(data, tmp_path / "parts", steps=14, set=wanted, task="classify", quiet=True)
+    assert digest(tmp_path / "parts") == digest(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("output.pooling=best", "output.pooling"),
+        ("model.kind=magic", "model"),
+        ("tokens.unknown=1", "tokens.unknown"),
+        ("model.width=7", "must be even, found 7"),
+        ("output.poling=mean", "did you mean 'output.pooling'"),
+    ],
+)
+def test_faults_are_one_sentence(tmp_path: Path, setting: str, words: str) -> None:
+    data = write_reviews(tmp_path / "data.tsv", 60)
+    with pytest.raises(UserError, match=words):
+        regard.train(data, tmp_path / "run", steps=1, set=[*TINY, setting], task="classify", quiet=True)
+
+
+def test_what_is_chosen_has_its_reasons(cli: Regard, tmp_path: Path) -> None:
+    report = cli.run("check", write_reviews(tmp_path / "data.tsv", 200, label="good"))
+    for key in ("tokens.level", "model.kind", "output.pooling"):
+        assert f"  {key}: " in report

@@ -1,0 +1,357 @@
+"""Tagging: scores against loops, words and sub-words, invariances, and the commands on tags learned in seconds."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import log_softmax
+
+import regard
+from regard.config import make
+from regard.data.reading import Pair, split_words
+from regard.errors import UserError
+from regard.outputs.sentences import Sentences
+from regard.outputs.tag import Settings, Tag
+from regard.preparing import build
+from regard.training import Interrupted, Trainer
+from tests.test_cli import Regard
+from tests.test_training import digest
+
+TINY = [
+    "model.width=24", "model.heads=2", "model.layers=1", "tokens.spelling_width=8", "training.budget=600",
+    "training.every=20", "training.rate=0.02", "training.warmup=5", "training.schedule=constant", "data.held_out=30",
+    "model.dropout=0.1",
+]  # fmt: skip
+SPEECH = {"DET": ["the", "a", "this"], "PRON": ["I", "she", "we"], "ADV": ["here", "now"]}
+STEMS = ["walk", "jump", "open", "talk", "call", "look", "turn", "work"]
+
+
+def sentence(chosen: random.Random) -> tuple[list[str], list[str]]:
+    """`I saw a saw`: the same word is a verb after a pronoun and a noun after a determiner; endings tell of new words."""
+    stem = chosen.choice([*STEMS, "".join(chosen.choices("bcdfgaeiou", k=5))])
+    words = [chosen.choice(SPEECH["PRON"]), stem, chosen.choice(SPEECH["DET"]), chosen.choice(STEMS)]
+    tags = ["PRON", "VERB", "DET", "NOUN"]
+    if chosen.random() < 0.5:
+        words.append("".join(chosen.choices("bcdfgaeiou", k=4)) + "ly")
+        tags.append("ADV")
+    return words, tags
+
+
+def write_speech(path: Path, count: int = 300, seed: int = 0) -> Path:
+    chosen = random.Random(seed)
+    blocks = ["".join(f"{w}\t{t}\n" for w, t in zip(*sentence(chosen), strict=True)) for _ in range(count)]
+    path.write_text("\n".join(blocks), encoding="utf-8")
+    return path
+
+
+def write_names(path: Path, count: int = 200, seed: int = 0) -> Path:
+    """Names of one or two capitalised words among others, in BIO."""
+    chosen = random.Random(seed)
+    blocks = []
+    for _ in range(count):
+        lines = []
+        for _ in range(chosen.randint(2, 4)):
+            lines.append(f"{chosen.choice(STEMS)} O")
+            kind = chosen.choice(["PER", "LOC"])
+            first = "Mr" if kind == "PER" else "Lake"
+            lines += [f"{first} B-{kind}", f"{chosen.choice(STEMS).capitalize()} I-{kind}"][: chosen.randint(1, 2)]
+        blocks.append("\n".join(lines) + "\n")
+    path.write_text("\n".join(blocks), encoding="utf-8")
+    return path
+
+
+def task_of(kind: str, level: str = "words", output: str = "softmax") -> Tag:
+    sizes: dict[str, Any] = {"width": 16, "dropout": 0.0}
+    deep = {"layers": 2, "hidden": 32, "heads": 2, **sizes}
+    models = {"recurrent": sizes, "attentive": {"kind": "recurrent", "heads": 2, **sizes}}
+    tokens = {"level": level, "spelling": "lstm" if kind == "recurrent" else "cnn", "spelling_width": 6}
+    found = {
+        "task": "tag", "data": {"train": ["a"], "longest": 20}, "tokens": tokens, "output": {"kind": output},
+        "model": {"kind": kind, **models.get(kind, deep)},
+    }  # fmt: skip
+    config = make(found, "here")
+    assert isinstance(config, Settings)
+    chosen = random.Random(3)
+    pairs = [Pair(" ".join(words), " ".join(tags), "f", 1) for words, tags in (sentence(chosen) for _ in range(30))]
+    task = build(config, Tag.learn(config, lambda: iter(pairs)))
+    assert isinstance(task, Tag)
+    for parameter in task.network.parameters():  # sharper than a fresh model, so that answers differ between texts
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.5)
+    task.network.eval()
+    return task
+
+
+NETWORKS = [
+    ("recurrent", "words", "softmax"),
+    ("attentive", "words", "crf"),
+    ("transformer", "words", "softmax"),
+    ("bert", "bpe", "softmax"),
+    ("recurrent", "unigram", "crf"),
+]
+TEXTS = [
+    "I walk the jump",
+    "",
+    "she",
+    "we unseenly\u00a0word a call now",
+    "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx this open",
+    "a",
+]
+
+
+TASKS = {"words": task_of("recurrent"), "bpe": task_of("bert", "bpe")}
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_alone_in_a_batch_and_in_any_order(network: tuple[str, str, str]) -> None:
+    task = task_of(*network)
+    together = task.answers(TEXTS)
+    for text, found in zip(TEXTS, together, strict=True):
+        assert found.words == split_words(text)
+        assert len(found.tags) == len(found.words) == len(found.probabilities)
+        (alone,) = task.answers([text])
+        assert alone.tags == found.tags
+        assert alone.score == pytest.approx(found.score, abs=1e-3)
+        assert alone.probabilities == pytest.approx(found.probabilities, abs=1e-4)
+    assert [a.tags for a in task.answers(TEXTS[::-1])][::-1] == [a.tags for a in together]
+    rows = list(task.rows([Pair(t, " ".join(["DET"] * len(split_words(t))), "f", 1) for t in TEXTS if t]))
+    with torch.no_grad():
+        for name, difference in task.invariances(rows):
+            assert difference < 1e-4, name
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_loss_from_the_formula(smoothing: float) -> None:
+    task = task_of("attentive")
+    task.network.eval()
+    pairs = [Pair("I walk the jump", "PRON VERB DET NOUN", "f", 1), Pair("she", "PRON", "f", 2)]
+    batch = task.batch(list(task.rows(pairs)))
+    loss, count = task.network.loss(batch, smoothing)
+    logs = log_softmax(task.network(batch).double(), -1)
+    expected = 0.0
+    for b, pair in enumerate(pairs):
+        for i, tag in enumerate(pair.target.split()):
+            right = logs[b, i, task.tags.index(tag)].item()
+            expected -= (1 - smoothing) * right + smoothing * logs[b, i].mean().item()
+    assert count == 5 == task.predictions(np.array([[4, 0, 4], [1, 0, 1]], dtype=np.int32))
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_first_piece_speaks_for_its_word() -> None:
+    task = task_of("bert", "bpe")
+    (whole,) = task.sentences.encode([["we", "unseenly", "a"]])
+    assert len(whole.pieces[1]) > 1
+    batch = task._unknown([whole])
+    assert whole.ids[0] == 2
+    assert whole.ids[-1] == 3
+    network = task.network
+    positions = torch.arange(len(whole.ids))
+    states = network.backbone(network.embedding(torch.tensor([whole.ids]), positions), positions)[0][0]
+    place = 1
+    for word, scores in enumerate(network(batch)[0]):
+        torch.testing.assert_close(scores, network.head(states[place]))
+        place += len(whole.pieces[word])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=30), min_size=1, max_size=8))
+def test_any_words_have_one_token_each_and_come_back(texts: list[str]) -> None:
+    words = [word for text in texts for word in split_words(text)]
+    task = TASKS["words"]
+    (found,) = task.sentences.encode([words])
+    assert len(found.ids) == len(words) == len(found.pieces)
+    (cut,) = TASKS["bpe"].sentences.encode([words])
+    assert sum(cut.inside) == len(words)
+    for each in TASKS.values():
+        given_back = [w for part in each.sentences.parts(each.sentences.encode([words])[0], 7) for w in part.words]
+        assert given_back == words
+        assert all(len(part.ids) <= 7 + 2 for part in each.sentences.parts(each.sentences.encode([words])[0], 7)), (
+            "no part is longer than what the network reads at once"
+        )
+
+
+def test_weights_of_pieces_become_weights_of_words() -> None:
+    sentences: Sentences = TASKS["bpe"].sentences
+    (whole,) = sentences.encode([["we", "unseenly", "a"]])
+    n = len(whole.ids)
+    weights = np.random.default_rng(0).random((2, n, n)).astype(np.float32)
+    found = sentences.in_words(weights, whole)
+    assert found.shape == (2, 3, 5)
+    lengths = [len(pieces) for pieces in whole.pieces]
+    start = 1
+    for row in range(3):
+        own = weights[:, start]
+        ends = np.cumsum([1, *lengths, 1])
+        expected = [own[:, a:b].sum(-1) for a, b in zip([0, *ends], ends, strict=False)]
+        assert found[:, row] == pytest.approx(np.stack(expected, -1), rel=1e-5)
+        start += lengths[row]
+
+
+def test_a_long_text_is_tagged_in_parts() -> None:
+    task = TASKS["bpe"]
+    words = (STEMS * 5)[:37]
+    (found,) = task.answers([" ".join(words)])
+    assert found.words == words
+    assert len(found.tags) == 37
+    with pytest.raises(UserError, match="too long to show"):
+        task.example(" ".join(words), None)
+
+
+# ---- the commands --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def speech(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    def make(folder: Path) -> None:
+        write_speech(folder / "data.conll")
+        write_speech(folder / "test.conll", 40, seed=1)
+        regard.train(folder / "data.conll", folder / "run", steps=60, set=TINY, quiet=True)
+
+    return once("speech", make)
+
+
+@pytest.fixture(scope="session")
+def named(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """Spans: a chain is chosen for them, and F1 comes first."""
+
+    def make(folder: Path) -> None:
+        write_names(folder / "data.conll")
+        write_names(folder / "test.conll", 40, seed=1)
+        quick = [*TINY, "model.heads=0"]
+        regard.train(folder / "data.conll", folder / "run", steps=60, set=quick, quiet=True)
+
+    return once("named", make)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Regard:
+    monkeypatch.chdir(tmp_path)
+    return Regard(capsys, monkeypatch, tmp_path)
+
+
+def test_it_learns_tags_from_context_and_from_endings(speech: Path) -> None:
+    model = regard.load(speech / "run")
+    scores, _ = model.evaluate([speech / "test.conll"])
+    assert scores[0].name == "tag_accuracy"
+    assert scores[0].value >= 97
+    assert model.predict(["I walk a walk cacagoly", ""]) == ["PRON VERB DET NOUN ADV", ""]
+
+
+def test_spans_are_chained_and_measured(named: Path) -> None:
+    model = regard.load(named / "run")
+    assert isinstance(model.config, Settings)
+    assert model.config.output.kind == "crf"
+    scores, answers = model.evaluate([named / "test.conll"])
+    assert scores[0].name == "span_f1"
+    assert scores[0].value >= 95
+    for answer in answers:
+        tags = answer.split()
+        for before, tag in zip(["O", *tags], tags, strict=False):
+            assert not tag.startswith("I-") or before[2:] == tag[2:], answer
+
+
+def test_predict_one_line_for_each(cli: Regard, speech: Path) -> None:
+    given_lines = "I walk a walk\n\n  she open this call \n"
+    lines = cli.lines("predict", speech / "run", given=given_lines)
+    assert lines == ["I/PRON walk/VERB a/DET walk/NOUN", "", "she/PRON open/VERB this/DET call/NOUN"]
+    scored = cli.lines("predict", speech / "run", "--with-score", given=given_lines)
+    assert scored[1] == ""
+    assert float(scored[0].split("\t")[0]) < 0
+    objects = cli.objects("predict", speech / "run", given=given_lines)
+    assert objects[0]["words"] == ["I", "walk", "a", "walk"]
+    assert objects[0]["tags"] == ["PRON", "VERB", "DET", "NOUN"]
+    assert all(0 < p <= 1 for p in objects[0]["probabilities"])
+    assert objects[0]["score"] == pytest.approx(np.log(objects[0]["probabilities"]).sum(), abs=1e-4)
+    assert objects[1]["tags"] == []
+    cli.run("predict", speech / "run", "a", "--beam", "3", code=1)
+    assert "--beam means nothing to a model that tags words" in cli.said
+
+
+def test_evaluate_show_and_check(cli: Regard, speech: Path, named: Path) -> None:
+    report = cli.run("evaluate", speech / "run", speech / "test.conll", "--by-length")
+    assert "accuracy" in report
+    assert "expected ↓  answered →" in report
+    assert json.loads(cli.run("evaluate", named / "run", named / "test.conll", "--json"))["scores"]
+    for run in (speech, named):  # with self-attention, and without any
+        text = "I walk a walk"
+        for name in ("a.png", "a.html", "a.npz"):
+            cli.run("show", run / "run", text, "-o", name)
+            assert Path(name).stat().st_size > 500
+        cli.run("show", run / "run", text, "--grid", "-o", "grid.svg")
+        assert cli.run("check", run / "run").count("  ok  ") == 2
+    cli.run("show", speech / "run", "I walk", "--answer", "PRON NOUN", "-o", "other.png")
+    for arguments, words in [
+        (["I walk", "--answer", "PRON"], "--answer has 1 tags, expected one for each of 2 words"),
+        (["I walk", "--answer", "PRON X"], "'X', which is no tag of this model, expected some of"),
+        (["  "], "is empty: there is nothing to look at"),
+    ]:
+        cli.run("show", speech / "run", *arguments, code=1)
+        assert words in cli.said
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        ["model.kind=transformer", "model.width=24", "model.heads=2", "tokens.spelling=lstm", "output.kind=crf"],
+        ["model.kind=bert", "tokens.level=bpe", "tokens.size=60", "model.width=24", "model.layers=2"],
+        ["model.kind=recurrent", "model.width=24", "model.cell=gru", "tokens.level=unigram", "tokens.size=80"],
+    ],
+)
+def test_every_network_trains_and_shows(tmp_path: Path, setting: list[str]) -> None:
+    data = write_names(tmp_path / "data.conll", 60)
+    small = [s for s in TINY if not s.startswith("model.")]
+    model = regard.train(data, tmp_path / "run", steps=4, set=[setting[0], *small, *setting[1:]], quiet=True)
+    assert model.predict(["Mr Walk open", ""])[1] == ""
+    for grid in (False, True):
+        assert model.task.picture("Mr Walk open", None, grid=grid).get_axes()
+
+
+def test_resumed_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = write_names(tmp_path / "data.conll", 60)
+    wanted = [*TINY, "training.every=5", "tokens.unknown=0.3"]
+    regard.train(data, tmp_path / "whole", steps=12, set=wanted, quiet=True)
+    with monkeypatch.context() as patched:
+        inner = Trainer._step
+
+        def step(self: Trainer) -> tuple[float, int]:
+            found = inner(self)
+            self.stop = self.at.step == 7
+            return found
+
+        patched.setattr(Trainer, "_step", step)
+        with pytest.raises(Interrupted):
+            regard.train(data, tmp_path / "parts", steps=12, set=wanted, quiet=True)
+    regard.train(data, tmp_path / "parts", steps=12, set=wanted, quiet=True)
+    assert digest(tmp_path / "parts") == digest(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("given_settings", "words"),
+    [
+        (["model.kind=bert"], "model.kind=bert reads sub-words: set tokens.level to bpe or unigram"),
+        (["tokens.spelling_width=200"], "leaves nothing of the width 24 for words"),
+        (["model.heads=5"], "the heads must divide the width"),
+        (["output.kind=best"], "output.kind"),
+        (["tokens.level=characters"], "tokens.level"),
+    ],
+)
+def test_faults_are_one_sentence(tmp_path: Path, given_settings: list[str], words: str) -> None:
+    data = write_speech(tmp_path / "data.conll", 60)
+    with pytest.raises(UserError, match=words):
+        regard.train(data, tmp_path / "run", steps=1, set=[*TINY, *given_settings], quiet=True)
+
+
+def test_what_is_chosen_has_its_reasons(cli: Regard, tmp_path: Path) -> None:
+    report = cli.run("check", write_names(tmp_path / "data.conll", 60))
+    for key in ("tokens.size", "model.kind", "output.kind"):
+        assert f"  {key}: " in report
