@@ -48,6 +48,7 @@ def test_overrides() -> None:
     ("model.head=4", "did you mean 'model.heads'"),
     ("training.rate=fast", "training.rate: input should be a valid number.*found 'fast'"),
     ("training.rate=-1", "training.rate: input should be greater than 0, found -1"),
+    ("decoding.factor=1e308", "decoding.factor: input should be less than or equal to 1000000"),
     ("model.norm=middle", "model.norm: input should be 'pre' or 'post', found 'middle'"),
     ("model.kind=cnn", "does not match any of the expected tags"),
     ("training.rate", "expected key=value"),

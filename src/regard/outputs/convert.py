@@ -44,7 +44,7 @@ class Tokens(Section):
 class Decoding(Section):
     beam: int = Field(5, ge=1, le=1000, description="hypotheses kept by the search")
     length_penalty: float = Field(1.0, ge=0, le=10, description="score ÷ length to this power")
-    factor: float = Field(3.0, gt=0, description="an answer to n tokens has at most factor · (n + 3) + 3")
+    factor: float = Field(3.0, gt=0, le=1e6, description="an answer to n tokens has at most factor · (n + 3) + 3")
     longest: int = Field(256, ge=1, le=10**6, description="most tokens of an answer in any case")
 
 
