@@ -127,6 +127,20 @@ def test_labels_and_tags_begin_with_a_model_that_filled(
     assert len(regard.load(tmp_path / "run").predict(["red old flat"])) == 1
 
 
+def test_labels_begin_with_a_model_that_continued(filled: Path, tmp_path: Path, first: dict[str, Tensor]) -> None:
+    chosen = ["model.kind=gpt", *SMALL, "tokens.level=bpe", "tokens.size=40", "tokens.context=12"]
+    old = regard.train(filled / "text", tmp_path / "old", task="continue", steps=3, set=chosen, quiet=True)
+    model = begin(write_labels(tmp_path / "l.tsv"), tmp_path / "run", tmp_path / "old", task="classify", quiet=True)
+    assert getattr(model.config.model, "kind", "") == "gpt"
+    weights = checkpoint.weights_of(old.network)
+    backbone = [name for name in first if name.startswith("backbone.")]
+    assert len(backbone) > 10
+    assert all(first[name].equal(weights[name]) for name in [*backbone, "embedding.table.weight"])
+    place = next(name for name in first if name.startswith("embedding.place"))
+    assert first[place][:12].equal(weights[place])
+    assert len(first[place]) > 12, "positions beyond the context are fresh"
+
+
 def test_classes_are_those_of_the_new_data(filled: Path, tmp_path: Path, first: dict[str, Tensor]) -> None:
     begin(write_labels(tmp_path / "a.tsv"), tmp_path / "a", filled / "bert", task="classify")
     old = checkpoint.weights_of(regard.load(tmp_path / "a").network)

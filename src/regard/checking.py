@@ -15,6 +15,7 @@ from regard.data.check import check_pairs
 from regard.errors import UserError
 from regard.preparing import read
 from regard.running import Model, load, refuse_missing
+from regard.tasks import TASKS
 
 
 def check(targets: Sequence[str], test: Sequence[str], *, accept: bool = False) -> tuple[str, bool]:
@@ -26,7 +27,7 @@ def check(targets: Sequence[str], test: Sequence[str], *, accept: bool = False) 
         raise UserError(f"--accept takes the files of a run as they are, but {first} is not a run folder.")
     if first.suffix in (".yaml", ".yml"):
         config = settings.load(first)
-        report, sound = check_data(config.data.train, [*config.data.test, *test])
+        report, sound = check_data(config.data.train, [*config.data.test, *test], config)
         return f"{first}: all settings are valid\n{expectation(config)}\n\n{report}", sound
     report, sound = check_data(list(targets), test)
     if sound:
@@ -36,8 +37,10 @@ def check(targets: Sequence[str], test: Sequence[str], *, accept: bool = False) 
     return report, sound
 
 
-def check_data(paths: Sequence[str], test: Sequence[str]) -> tuple[str, bool]:
-    found = check_pairs([Path(path) for path in paths], [Path(path) for path in test])
+def check_data(paths: Sequence[str], test: Sequence[str], config: Config | None = None) -> tuple[str, bool]:
+    """A report on files, read as the settings say if there are any."""
+    how = (TASKS[config.task].reads, config.data.encoding) if config else ()
+    found = check_pairs([Path(path) for path in paths], [Path(path) for path in test], *how)
     return found.render(), not found.faults
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +19,11 @@ UNITS = {"convert": "pairs", "tag": "sentences", "classify": "texts", "continue"
 SAMPLE = 200_000  # pairs looked at closely; more are only counted
 
 
-def survey(paths: Sequence[str], faults: str, task: str | None) -> tuple[Survey, str]:
+def survey(paths: Sequence[str], faults: str, encoding: str, task: str | None) -> tuple[Survey, str]:
     """Count the pairs and keep a sample from all over the file; and the task that they were recognised as."""
-    form = recognise([Path(path) for path in paths], task)
+    form = recognise([Path(path) for path in paths], task and TASKS[task].reads, encoding)
     skipped: list[Fault] = []
-    pairs = read_pairs([Path(path) for path in paths], skipped.append if faults == "skip" else None, form)
+    pairs = read_pairs([Path(path) for path in paths], skipped.append if faults == "skip" else None, form, encoding)
     generator = np.random.default_rng(0)
     kept: list[tuple[str, str]] = [(pair.source, pair.target) for pair in islice(pairs, SAMPLE)]
     count = len(kept)
@@ -42,14 +43,22 @@ def choose(
     test: Sequence[str] = (),
     *,
     faults: str = "stop",
+    encoding: str = "utf-8",
     task: str | None = None,
 ) -> tuple[Config, dict[str, str]]:
     """All settings for these files, and the reason for each that was chosen."""
-    seen, recognised = survey(train, faults, task)
+    seen, recognised = survey(train, faults, encoding, task)
     name = task or recognised
     sections, reasons = TASKS[name].choose(seen)
     held_out = max(1, min(1000, seen.count // 10, max(50, seen.count // 20)))
-    data = {"train": list(train), "valid": list(valid), "test": list(test), "faults": faults, "held_out": held_out}
+    data: dict[str, Any] = {
+        "train": list(train),
+        "valid": list(valid),
+        "test": list(test),
+        "faults": faults,
+        "encoding": encoding,
+    }
+    data["held_out"] = held_out
     reasons = {"data.train": f"{seen.count:,} {UNITS[recognised]}: {seen.description}", **reasons}
     if not valid:
         reasons["data.held_out"] = f"no validation data given: {held_out} of {seen.count:,} are held out"

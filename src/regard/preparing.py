@@ -176,7 +176,7 @@ class Split:
 def read(paths: Sequence[str | Path], task: str, data: Data, on_fault: OnFault | None = None) -> Iterator[Pair]:
     """The pairs of files, read as this task's settings say."""
     given = [Path(path) for path in paths]
-    return read_pairs(given, on_fault, recognise(given, task, data.encoding), data.encoding)
+    return read_pairs(given, on_fault, recognise(given, TASKS[task].reads, data.encoding), data.encoding)
 
 
 def build(config: Config, vocabularies: Vocabularies) -> Task:

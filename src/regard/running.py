@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -25,6 +26,7 @@ from regard.progress import Progress
 from regard.tasks import TASKS
 from regard.training import Trainer
 
+READING = re.compile("data.(faults|encoding)=")
 # Settings that may differ when a run goes on: those that say where files lie, and those that change what comes out.
 MOVABLE = {"data": ("train", "valid", "test"), "decoding": ("beam", "length_penalty", "factor")}
 CHANGEABLE = {"training": ("minutes", "steps", "patience", "every"), "decoding": ("longest",)}
@@ -142,7 +144,7 @@ def train(
     """
     progress = Progress(quiet=quiet)
     run = Path(out) if out is not None else Path("runs") / _stem(_names(data)[0])
-    chosen, reasons = _settings(_names(data), _names(valid), _names(test), task)
+    chosen, reasons = _settings(_names(data), _names(valid), _names(test), task, set)
     config = chosen if start is None else _started(chosen, Path(start), run, adapt=bool(reasons))
     changes = {"minutes": minutes, "steps": steps, "seed": seed}
     given = [f"training.{key}={value}" for key, value in changes.items() if value is not None]
@@ -176,7 +178,7 @@ def run_training(config: Config, reasons: dict[str, str], run: Path, progress: P
     progress = progress if world.first else Progress(quiet=True)
     for paths in (config.data.valid, config.data.test):
         if paths:
-            recognise([Path(path) for path in paths], config.task, config.data.encoding)  # better now than in an hour
+            recognise([Path(path) for path in paths], TASKS[config.task].reads, config.data.encoding)  # better now
     if not world.first:
         world.wait()  # for what process 0 prepares
     _make_folder(run)
@@ -250,7 +252,9 @@ def average(run: Path, last: int | None, output: Path) -> Path:
     return output
 
 
-def _settings(data: list[str], valid: list[str], test: list[str], task: str | None) -> tuple[Config, dict[str, str]]:
+def _settings(
+    data: list[str], valid: list[str], test: list[str], task: str | None, changes: Sequence[str]
+) -> tuple[Config, dict[str, str]]:
     if task is not None and task not in TASKS:
         raise UserError(f"There is no task {task!r}, expected one of {', '.join(TASKS)}.")
     if len(data) == 1 and Path(data[0]).suffix in (".yaml", ".yml"):
@@ -259,7 +263,9 @@ def _settings(data: list[str], valid: list[str], test: list[str], task: str | No
             raise UserError(f"{data[0]} is for the task {config.task!r}, found --task {task}.")
         changed = {"valid": valid or config.data.valid, "test": test or config.data.test}
         return config.model_copy(update={"data": config.data.model_copy(update=changed)}), {}
-    return choosing.choose(data, valid, test, task=task)
+    # The data is read before the other settings are chosen, so how it is to be read must be known first.
+    reading = dict(change.removeprefix("data.").split("=", 1) for change in changes if READING.match(change))
+    return choosing.choose(data, valid, test, task=task, **reading)
 
 
 def _names(paths: Sequence[str | Path] | str | Path) -> list[str]:

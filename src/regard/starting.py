@@ -98,7 +98,7 @@ def take(task: Task, origin: Task, given: Mapping[str, Tokenizer], where: Path) 
             parts += 1
     if 2 * (whole + parts) <= len(both):  # some biases fit any model
         raise UserError(
-            f"{where}: {whole} of its {len(theirs)} weights fit: leave the settings of model and tokens as they are there."
+            f"{where}: {whole} of its {len(theirs)} weights fit: leave the settings of the model as they are there."
         )
     tables = f" and {parts} table{'s' if parts > 1 else ''} in part" if parts else ""
     return f"starting from {where}: {whole} of {len(own)} weights{tables}; the others are fresh"

@@ -161,6 +161,6 @@ def test_plain_text(tmp_path: Path) -> None:
     assert report.counts == {"control characters": 2}  # as training and as test
     assert (report.statistics.pairs, report.statistics.duplicates) == (123, 78)
     assert "123 lines" in report.render()
-    assert check_pairs([path], task="fill").format.kind == "text"
+    assert check_pairs([path], task="continue").format.kind == "text"
     path.write_bytes("é\tè\nà\tù\n".encode("latin-1"))
     assert check_pairs([path], encoding="latin-1").statistics.pairs == 2

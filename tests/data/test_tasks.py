@@ -181,7 +181,7 @@ def test_running_text_is_recognised_and_read_exactly(tmp_path: Path) -> None:
     verse = "  Speaker:\nNow is the winter \n\n\nof our discontent,\tmade\n" * 50 + "the end"
     for text in (prose, verse, "x" * 200_000 + "\ny, z\nw, v\n"):
         paths = save(tmp_path, text)
-        assert recognise(paths) == recognise(paths, "fill") == recognise(paths * 3)
+        assert recognise(paths) == recognise(paths, "continue") == recognise(paths * 3)
         assert recognise(paths).task == "continue"
         assert [(pair.source, pair.line) for pair in read_pairs(paths)] == [
             (line, number) for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1)

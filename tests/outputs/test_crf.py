@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from regard.outputs.crf import CRF, Rules, span_rules
+from regard.outputs.crf import CRF, Rules, Step, span_rules
 
 BIO = ("O", "B-x", "I-x", "B-y", "I-y")
 LENGTHS = (4, 1, 3)
@@ -106,6 +106,36 @@ def test_probabilities_are_the_gradient_of_the_partition() -> None:
     log_z = crf._partition(emissions, mask, crf._tables()).sum()
     (slope,) = torch.autograd.grad(log_z, emissions)
     torch.testing.assert_close(crf.probabilities(emissions, mask), slope, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("rules", [None, span_rules(BIO)], ids=["free", "BIO"])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("spread", [0.1, 3, 100])
+def test_a_fast_step_is_a_plain_step(rules: Rules | None, rows: int, spread: float) -> None:
+    """Values and gradients, also for tags that cannot be reached."""
+    torch.manual_seed(0)
+    follow = spread * torch.randn(rows, 5, 5)
+    before = spread * torch.randn(3, 5)
+    if rules is not None:
+        follow, before = follow.masked_fill(~rules.follow, -math.inf), before.masked_fill(~rules.start, -math.inf)
+        before[1, 1:] = -math.inf  # after O alone, I-x and I-y cannot come
+    follow.requires_grad_()
+    before.requires_grad_()
+    weight, step = torch.randn(3, 5), Step(follow)
+    found = []
+    for value in (step.plain(before), step.fast(before, before.detach().amax(1, keepdim=True))):
+        finite = value.masked_fill(value.isneginf(), 0.0)
+        found.append((value, *torch.autograd.grad((weight * finite).sum(), [before, follow], retain_graph=True)))
+    for plain, fast in zip(*found, strict=True):
+        torch.testing.assert_close(plain, fast, atol=1e-4 * spread, rtol=1e-4)
+    assert step.narrow == (spread < 50)
+
+
+def test_a_step_takes_the_plain_form_where_the_fast_one_would_lose_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Step(torch.zeros(1, 2, 2))
+    monkeypatch.setattr(Step, "fast", lambda *_: pytest.fail("fast"))
+    for before in ([[0.0, -301.0]], [[0.0, 0.0], [-math.inf, -math.inf]]):
+        assert step(torch.tensor(before))[0].tolist() == pytest.approx([math.log(1 + math.exp(before[0][1]))] * 2)
 
 
 def test_without_transitions_it_is_a_softmax() -> None:

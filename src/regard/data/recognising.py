@@ -37,7 +37,7 @@ EXPECTED = {
 
 
 def recognise(paths: Sequence[Path | str], task: str | None = None, encoding: str = UTF_8) -> Format:
-    """The form of the files from their first lines; `task` leaves only its forms ("fill" reads as "continue" does).
+    """The form of the files from their first lines; `task` leaves only its forms.
 
     Two files that hold no form each for itself are line-aligned: plain text in two files needs `task="continue"`.
     """
@@ -73,10 +73,8 @@ def recognise_like(paths: Sequence[Path | str], form: Format, encoding: str = UT
 
 
 def _known_task(task: str | None) -> str | None:
-    if task == "fill":
-        return "continue"
     if task is not None and task not in TASKS:
-        raise UserError(f"Unknown task {task!r}; choose one of {', '.join(TASKS)}, fill.")
+        raise UserError(f"Unknown task {task!r}; choose one of {', '.join(TASKS)}.")
     return task
 
 

@@ -70,6 +70,7 @@ class Classify(Task):
     """Texts in, labels out. A text of more than `most` tokens is read in parts, whose probabilities are averaged."""
 
     settings = Settings
+    reads = "classify"
     files = ("tokenizer.json", "labels.json")
     fields = ("text", "label")
     does = "labels texts"

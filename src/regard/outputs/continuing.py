@@ -60,6 +60,7 @@ class Continue(Task):
     """Texts in, longer texts out. Tokens are drawn: the same seed and place in the input give the same continuation."""
 
     settings = Settings
+    reads = "continue"
     files = ("tokenizer.json",)
     fields = ("text",)
     does = "continues texts"

@@ -162,28 +162,56 @@ class CRF(nn.Module):
     def _forward(self, emissions: Tensor, mask: Tensor, tables: tuple[Tensor, Tensor, Tensor]) -> list[Tensor]:
         """α_t[b, j]: log of the sum over all beginnings that end with tag j at word t; padding repeats the last."""
         start, follow, _ = tables
-        back = follow.mT.contiguous()  # sums run over its last dimension, where numbers lie side by side
-        ways = back.isfinite().float()
+        step = Step(follow)
         found = [start + emissions[:, 0]]
         for t in range(1, emissions.shape[1]):
-            before = found[-1]
-            x = before.unsqueeze(1) + back
-            coming = (_log_sum(x, -1) if self.ruled and _is_cut_off(before, ways) else x.logsumexp(-1)) + emissions[
-                :, t
-            ]
-            found.append(torch.where(mask[:, t, None], coming, before))
+            coming = step(found[-1]) + emissions[:, t]
+            found.append(torch.where(mask[:, t, None], coming, found[-1]))
         return found
+
+
+class Step:
+    """log Σ_i exp(α[b, i] + follow[b, i, j]): one step of the forward algorithm.
+
+    As a product of matrices it takes few exponentials: log(exp(α − max α) · exp(follow − max follow)) + both maxima.
+    In double precision nothing is lost as long as no α is more than RANGE below the largest; beyond that the sum is
+    taken as it is written.
+    """
+
+    RANGE = 300.0
+
+    def __init__(self, follow: Tensor) -> None:
+        self.follow = follow  # (1 or batch, tags, tags)
+        self.top = follow.detach().amax()
+        self.ways = (follow - self.top).double().exp()
+        self.narrow = _is_narrow(follow, self.top, self.RANGE)
+
+    def __call__(self, before: Tensor) -> Tensor:
+        top = before.detach().amax(1, keepdim=True)
+        if self.narrow and _is_narrow(before, top, self.RANGE):
+            return self.fast(before, top)
+        return self.plain(before)
+
+    def plain(self, before: Tensor) -> Tensor:
+        return _log_sum(before.unsqueeze(2) + self.follow, 1)
+
+    def fast(self, before: Tensor, top: Tensor) -> Tensor:
+        sums = ((before - top).double().exp().unsqueeze(1) @ self.ways).squeeze(1)
+        nothing = sums == 0
+        logs = sums.masked_fill(nothing, 1.0).log().masked_fill(nothing, -math.inf)
+        return logs.to(before.dtype) + top + self.top
+
+
+def _is_narrow(x: Tensor, top: Tensor, width: float) -> bool:
+    """Whether all of x is −∞ or less than `width` below the top, and the top is a number."""
+    x = x.detach()
+    return bool((((top - x < width) | x.isneginf()) & top.isfinite()).all())
 
 
 def _log_sum(x: Tensor, dim: int) -> Tensor:
     """log Σ exp; where all are −∞ it is −∞ with gradient 0 (torch's own gradient there is NaN)."""
     nothing = x.isneginf().all(dim, keepdim=True)
     return x.masked_fill(nothing, 0.0).logsumexp(dim).masked_fill(nothing.squeeze(dim), -math.inf)
-
-
-def _is_cut_off(before: Tensor, ways: Tensor) -> bool:
-    """Whether any tag (batch, j) cannot be reached from the tags before it: rare, so that sums need care seldom."""
-    return not bool((ways @ before.isfinite().float().unsqueeze(2)).all())
 
 
 def _last(tags: Tensor, mask: Tensor) -> Tensor:

@@ -76,6 +76,7 @@ class Fill(Task):
     """Texts with blanks in, full texts out. Rows have at most `longest` tokens; training hides `rate` of them."""
 
     settings = Settings
+    reads = "continue"
     files = ("tokenizer.json",)
     fields = ("tokens",)
     does = "fills in hidden words"

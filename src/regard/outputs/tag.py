@@ -82,6 +82,7 @@ class Tag(Task):
     """Texts in, rows of tags out. A text of more than `most` tokens is tagged in parts."""
 
     settings = Settings
+    reads = "tag"
     files = ("tokenizer.json", "characters.json", "tags.json")
     fields = ("tokens", "inside", "tags")
     does = "tags words"

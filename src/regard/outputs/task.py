@@ -6,6 +6,7 @@ one file with a subclass of `Task`, and its line in `regard.tasks.TASKS`.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ class Task(ABC):
     """A network, its vocabularies and the way it is used. `network.loss(batch, smoothing)` gives a sum and a count."""
 
     settings: ClassVar[type[Config]]
+    reads: ClassVar[str] = "convert"  # the task whose files it reads: convert, tag, classify or continue
     files: ClassVar[tuple[str, ...]]  # of the vocabularies in a run folder
     fields: ClassVar[tuple[str, ...]]  # of a stored row; the last one is what is predicted
     does: ClassVar[str]  # "converts sequences": for the model card
@@ -133,9 +135,10 @@ class Task(ABC):
     def answer(self, texts: Sequence[str], **changes: Any) -> list[str]:
         """The best answer to each text; `changes` are named in `options`."""
 
-    @abstractmethod
-    def lines(self, texts: Sequence[str], first: int, changes: dict[str, Any], shown: Shown) -> Iterator[str]:
+    def lines(self, texts: Sequence[str], first: int, changes: dict[str, Any], shown: Shown) -> Iterator[str]:  # noqa: ARG002
         """What is printed for texts of which the first is line `first` of the input."""
+        for text, answer in zip(texts, self.answer(texts, **changes), strict=True):
+            yield json.dumps({"source": text, "answer": answer}, ensure_ascii=False) if shown.as_json else answer
 
     @abstractmethod
     def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
@@ -162,14 +165,14 @@ class Task(ABC):
 
     # ---- looking --------------------------------------------------------------------------------------------------
 
-    @abstractmethod
-    def example(self, text: str, answer: str | None) -> page.Example:
+    def example(self, text: str, answer: str | None) -> page.Example:  # noqa: ARG002
         """One text and its answer (the model's own, or a given one), with all attention of all layers and heads."""
+        raise UserError(f"A model that {self.does} has nothing to show.")
 
-    @abstractmethod
-    def picture(self, text: str, answer: str | None, *, grid: bool) -> Figure:
+    def picture(self, text: str, answer: str | None, *, grid: bool) -> Figure:  # noqa: ARG002
         """Where the model looked, as one would show it first; or every layer and head."""
+        raise UserError(f"A model that {self.does} has nothing to show.")
 
-    @abstractmethod
-    def invariances(self, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:
+    def invariances(self, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:  # noqa: ARG002
         """What must hold for every trained model of this kind, and the largest difference found."""
+        return iter(())
