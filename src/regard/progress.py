@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from regard.metrics import Score
     from regard.training import Position
 
+LONGEST = 90  # characters of a text in a line of progress
 Shown = tuple[tuple[str, list[str]], str]  # a source, its references, and the model's answer
 
 
@@ -65,9 +66,15 @@ class Progress:
             f"step {at.step:>6,}  epoch {at.epoch:>3}  {entry['minutes']:5.1f} min  loss {entry['loss']:.3f}  "
             f"{score.name} {score.value:.2f}{unit}{mark}"
         )
-        expected = "" if answer in references or not references[0] else f"   (expected {references[0]})"
-        self.say(f"         {source} → {' ⏎ '.join(answer.splitlines())}{expected}")
+        expected = "" if answer in references or not references[0] else f"   (expected {_short(references[0])})"
+        self.say(f"         {_short(source)} → {_short(answer)}{expected}")
 
     def close(self) -> None:
         if self.live and self.work is not None:
             self.bar.stop()
+
+
+def _short(text: str) -> str:
+    """A text on one line, cut where it would fill the screen."""
+    line = " ⏎ ".join(text.splitlines())
+    return line if len(line) <= LONGEST else line[: LONGEST - 2].rstrip() + " …"
