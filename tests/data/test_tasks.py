@@ -165,6 +165,8 @@ def test_what_looks_alike_stays_a_pair(tmp_path: Path) -> None:
     }
     for name, contents in pairs.items():
         assert recognise(save(tmp_path, *contents)).task == "convert", name
+    apart = "".join(f"{word}\t{chosen.choice('xy')}\n\n" for word in some_words(4, 300))
+    assert recognise(save(tmp_path, apart)).task == "classify", "a blank line after every line makes no sentences"
 
 
 SENTENCES = (
@@ -220,7 +222,7 @@ def test_a_given_task_decides(tmp_path: Path) -> None:
         (("one\ntwo\n",), "classify", "does not hold labelled texts: expected text<TAB>label"),
         (("a b\nc d\n", "x\ny\n"), "tag", "does not hold tagged sentences"),
         (("a\tb\tc\nd\te\tf\n",), "classify", "3 tab-separated columns, expected 2"),
-        (("a\tb\n",), "translate", "Unknown task 'translate'; choose one of convert, tag, classify, continue, fill"),
+        (("a\tb\n",), "translate", r"Unknown task 'translate'; choose one of convert, tag, classify, continue\."),
         (("a\tb\nc\td\n", "a b\nc d\n", "a\tb\n"), None, "data1 does not hold pairs"),
     ],
 )
