@@ -50,11 +50,11 @@ def strip(weights: ArrayLike, tokens: Sequence[str], title: str, what: str = "at
         colours = ScalarMappable(Normalize(min(0.0, float(values.min())), max(float(values.max()), 1e-12)), RAMP)
         for token in placed:
             _draw(figure, token, top + token.line * step, colours, shares)
-        axes = figure.add_axes((PAD / width, 0.36 / height, 1.8 / width, 0.1 / height))
+        axes = figure.add_axes(((PAD + 0.12) / width, 0.36 / height, 1.8 / width, 0.1 / height))
         bar = figure.colorbar(colours, cax=axes, orientation="horizontal")
         bar.ax.tick_params(labelsize=7.5, length=2.0, width=0.6, color=FAINT, pad=1.5)
         bar.outline.set_linewidth(0.5)
-        figure.text((PAD + 1.95) / width, 0.41 / height, what, size=SMALL_SIZE, ha="left", va="center")
+        figure.text((PAD + 2.1) / width, 0.41 / height, what, size=SMALL_SIZE, ha="left", va="center")
     return figure
 
 
