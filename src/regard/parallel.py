@@ -155,9 +155,9 @@ def together() -> Iterator[None]:
     except RuntimeError as error:
         if not isinstance(error, dist.DistError) and not LOST.search(str(error)):
             raise
-        first = str(error).splitlines()[0][:200]
+        reason = re.sub(r"^\[\S+\] ", "", str(error).partition("\n")[0]).partition(". ")[0]
         raise UserError(
-            f"Another process of this run has ended or cannot be reached ({first}): what was saved is safe; "
+            f"Another process of this run has ended or cannot be reached ({reason}): what was saved is safe; "
             "give the same command again, or let `torchrun --max-restarts 20` do so."
         ) from error
 
