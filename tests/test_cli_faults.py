@@ -199,7 +199,7 @@ FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "no steps": (training("--steps", "0"), ("training.steps", "greater than or equal to 1", "0")),
     "negative seed": (training("--seed", "-1"), ("training.seed", "greater than or equal to 0", "-1")),
     "giant seed": (training("--seed", str(2**70)), ("training.seed", "less than")),
-    "unknown task": (training("--task", "sing"), ("--task sing", "expected convert")),
+    "unknown task": (training("--task", "sing"), ("--task sing", "expected one of convert")),
     "config missing": (lambda at: ["train", at.path("none.yaml")], ("none.yaml", "cannot be read", "No such file")),
     "config empty": (settings(""), ("my.yaml", "holds no settings")),
     "config that is a list": (settings("- a\n- b\n"), ("my.yaml", "holds no settings")),

@@ -12,10 +12,9 @@ import numpy as np
 from regard.config import Config, make
 from regard.data.reading import Fault, read_pairs, recognise
 from regard.errors import UserError
-from regard.outputs.task import Survey
+from regard.outputs.task import UNITS, Survey
 from regard.tasks import TASKS
 
-UNITS = {"convert": "pairs", "tag": "sentences", "classify": "texts", "continue": "lines"}
 SAMPLE = 200_000  # pairs looked at closely; more are only counted
 
 
@@ -59,7 +58,7 @@ def choose(
         "encoding": encoding,
     }
     data["held_out"] = held_out
-    reasons = {"data.train": f"{seen.count:,} {UNITS[recognised]}: {seen.description}", **reasons}
+    reasons = {"data.train": f"{seen.count:,} {UNITS[recognised]}s: {seen.description}", **reasons}
     if not valid:
         reasons["data.held_out"] = f"no validation data given: {held_out} of {seen.count:,} are held out"
     reasons["training.minutes"] = "as many steps as fit into 20 minutes; --minutes gives it more or less"

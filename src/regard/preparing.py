@@ -24,7 +24,7 @@ from regard.data.reading import Fault, OnFault, Pair, read_pairs, recognise
 from regard.data.store import INDEX, Store, write_store
 from regard.errors import UserError
 from regard.inputs.tokens import Tokenizer
-from regard.outputs.task import Item, Row, Task, Vocabularies
+from regard.outputs.task import UNITS, Item, Row, Task, Vocabularies
 from regard.tasks import TASKS
 
 Say = Callable[[str], None]
@@ -73,12 +73,14 @@ def prepare(
     if stored.left_out:
         say(f"left out {stored.left_out:,} with more than {config.data.longest} tokens on a side (data.longest)")
     if not len(stored.store):
-        raise UserError(f"{config.data.train[0]}: nothing is left to train on; see data.longest and data.faults.")
+        raise UserError(
+            f"{config.data.train[0]}: no {UNITS[kind.reads]} is left to train on; see data.longest and data.faults."
+        )
     task.settle(config, stored.store.lengths)
     valid = task.items(split.valid())
     if not valid:
         paths = config.data.valid or config.data.train
-        raise UserError(f"{paths[0]}: nothing is left to validate on: give --valid FILE.")
+        raise UserError(f"{paths[0]}: no {UNITS[kind.reads]} is left to validate on: give --valid FILE.")
     return Prepared(task, stored.store, valid, stored.store.checksum)
 
 
@@ -148,7 +150,11 @@ class Split:
         if not config.data.valid:
             self._total = sum(1 for _ in self._read(config.data.train))
             if self._total < 2:
-                raise UserError(f"{config.data.train[0]}: {self._total} are too few to train on and to hold some out.")
+                unit = UNITS[TASKS[config.task].reads]
+                raise UserError(
+                    f"{config.data.train[0]}: {self._total} {unit}{'' if self._total == 1 else 's'} are too few to "
+                    "train on and to hold some out."
+                )
 
     def train(self) -> Iterator[Pair]:
         pairs = enumerate(self._read(self.config.data.train))

@@ -19,7 +19,7 @@ from regard.config import Config
 from regard.data.reading import recognise
 from regard.errors import UserError
 from regard.inputs.tokens import Tokenizer
-from regard.outputs.task import Item, Task, Vocabularies
+from regard.outputs.task import UNITS, Item, Task, Vocabularies
 from regard.parallel import World, together
 from regard.preparing import ORIGIN, Prepared, Say, build, checksum, prepare, read, shapes
 from regard.progress import Progress
@@ -51,11 +51,17 @@ class Model:
             raise UserError(f"{unknown[0]!r} changes nothing about a model that {self.task.does}.")
         return self.task.answer(texts, **changes)
 
+    def answers(self, texts: Sequence[str], **changes: Any) -> Any:
+        """All that is known of the answers to each text (scores, n best …), in the task's own form."""
+        if not hasattr(self.task, "answers"):
+            raise UserError(f"A model that {self.task.does} answers by `predict` alone.")
+        return self.task.answers(texts, **changes)
+
     def items(self, paths: Sequence[str | Path]) -> list[Item]:
         """What a file holds for this task to be evaluated on."""
         items = self.task.items(read(paths, self.config.task, self.config.data))
         if not items:
-            raise UserError(f"{paths[0]}: there is nothing in it to evaluate on.")
+            raise UserError(f"{paths[0]}: there is no {UNITS[self.task.reads]} in it to evaluate on.")
         return items
 
     def evaluate(self, paths: Sequence[str | Path], **changes: Any) -> tuple[list[metrics.Score], list[str]]:
@@ -256,7 +262,7 @@ def _settings(
     data: list[str], valid: list[str], test: list[str], task: str | None, changes: Sequence[str]
 ) -> tuple[Config, dict[str, str]]:
     if task is not None and task not in TASKS:
-        raise UserError(f"There is no task {task!r}, expected one of {', '.join(TASKS)}.")
+        raise UserError(f"--task {task}: there is no such task, expected one of {', '.join(TASKS)}.")
     if len(data) == 1 and Path(data[0]).suffix in (".yaml", ".yml"):
         config = settings.load(Path(data[0]))
         if task not in (None, config.task):
@@ -322,7 +328,7 @@ def _refuse_other_run(run: Path, config: Config, files: str, say: Say) -> None:
     now, then = config.model_dump(mode="json"), facts["settings"]
     for section, values in now.items():
         for key, value in values.items() if isinstance(values, dict) else ():
-            old = then.get(section, {}).get(key)
+            old = then.get(section, {}).get(key, _default(config, section, key))  # a setting may be newer than a run
             if old == value or key in MOVABLE.get(section, ()):
                 continue
             if key not in CHANGEABLE.get(section, ()):
@@ -331,6 +337,10 @@ def _refuse_other_run(run: Path, config: Config, files: str, say: Say) -> None:
                     "use the same settings to go on, or name another folder with -o."
                 )
             say(f"{section}.{key} was {old}, is {value}: not bit for bit what it would have been")
+
+
+def _default(config: Config, section: str, key: str) -> Any:
+    return type(getattr(config, section)).model_fields[key].default
 
 
 def _write_card(model: Model, trainer: Trainer, progress: Progress) -> None:

@@ -27,6 +27,7 @@ from regard.inputs.tokens import Tokenizer
 Item = tuple[str, list[str]]  # a source and its references
 Row = tuple[Sequence[int], ...]  # ids, one sequence for each field
 Vocabularies = tuple[Tokenizer, ...]
+UNITS = {"convert": "pair", "tag": "sentence", "classify": "text", "continue": "line"}  # what files are made of
 CHUNK = 10_000  # pairs encoded at once
 LEARN_FROM = 1_000_000  # pairs that vocabularies are learned from
 
