@@ -186,6 +186,42 @@ def average(
     print(running.average(run, last, output or run.with_name(run.name + "-average")))
 
 
+@app.command("import")
+def take_up(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a BERT, GPT-2 or Marian model: config.json, model.safetensors, tokenizer.json")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/NAME by default")] = None,
+) -> None:  # fmt: skip
+    """Make a run from a published model in the Hugging Face layout: to use it, or to train it further.
+
+    Example: regard import bert-base-uncased -o runs/bert, then regard train reviews.tsv --from runs/bert
+    """
+    from regard.exchange import huggingface
+
+    model = huggingface.take_up(folder, output or Path("runs") / folder.resolve().name)
+    say(f"a model that {model.task.does}; train it further: regard train DATA --from {model.folder}")
+    print(model.folder)
+
+
+@app.command()
+def export(
+    run: Run,
+    to: Annotated[str, typer.Option("--to", metavar="huggingface", help="the layout that is written")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="a new folder")],
+) -> None:
+    """Write a model in the layout of another program, read it back and compare.
+
+    Example: regard export runs/text --to huggingface -o text-gpt2
+    """
+    from regard import running
+    from regard.exchange import huggingface
+
+    if to != "huggingface":
+        raise UserError(f"--to is {to!r}, expected huggingface.")
+    difference = huggingface.export(running.load(run), output)
+    say(f"read back and compared: logits differ by at most {difference:.1e}")
+    print(output)
+
+
 @app.command()
 def demo(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="RUN", help="run folder")] = Path("runs/demo"),

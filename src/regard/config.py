@@ -16,6 +16,7 @@ Level = Literal["characters", "words", "symbols", "bpe", "unigram"]
 Position = Literal[
     "sinusoidal", "learned", "recurrent", "floater", "rotary", "alibi", "t5", "shaw", "transformer-xl", "none"
 ]
+Activation = Literal["relu", "gelu", "gelu_tanh", "swish"]
 Score = Literal["none", "mean", "dot", "scaled_dot", "bilinear", "additive", "mlp"]
 
 
@@ -43,6 +44,9 @@ class Transformer(Section):
     norm: Literal["pre", "post"] = Field("pre", description="layer normalisation before or after each part")
     position: Position = Field("sinusoidal", description="how positions come in")
     tied: bool = Field(True, description="the output layer is the target's embedding table")
+    activation: Activation = Field("relu", description="inside the feed-forward parts")
+    scale: bool = Field(True, description="embeddings are multiplied by √width")
+    closed: bool = Field(False, description="the encoder reads the end after each source")
 
 
 class Recurrent(Section):

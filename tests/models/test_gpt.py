@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.gpt import gpt
-from regard.models.stack import gelu_tanh
 from tests.models.same import assert_same_gradients, shake
 
 PARTS = {
@@ -41,7 +40,7 @@ def test_equals_gpt2_with_the_same_weights_values_and_gradients() -> None:
     torch.manual_seed(0)
     config = GPT2Config(vocab_size=30, n_positions=16, n_embd=24, n_layer=3, n_head=4, n_inner=40)
     theirs = shake(GPT2Model(config).eval())
-    embedding, backbone = gpt(30, layers=3, width=24, hidden=40, heads=4, context=16, activation=gelu_tanh)
+    embedding, backbone = gpt(30, layers=3, width=24, hidden=40, heads=4, context=16, activation="gelu_tanh")
     for module, state in zip((embedding, backbone), translated(theirs.state_dict()), strict=True):
         module.eval().load_state_dict(state)
     ids, positions = torch.randint(4, 30, (3, 12)), torch.arange(12)

@@ -1,6 +1,6 @@
 """Text to numbers and back: characters, words, space-separated symbols, or sub-words.
 
-One class over the `tokenizers` library, saved as that library's own `tokenizer.json`. What the library's parts cannot
+Over the `tokenizers` library, saved as that library's own `tokenizer.json`. What the library's parts cannot
 say (feature symbols after a tab, punctuation that remembers where it touched its neighbours) is a rewriting of the
 text done here before the library sees it, in `_prepare`, and undone in `decode`:
 
@@ -15,20 +15,20 @@ text done here before the library sees it, in `_prepare`, and undone in `decode`
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import statistics
 import unicodedata
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import tokenizers
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
 from regard.errors import UserError
 
@@ -39,21 +39,21 @@ SPECIALS = ("< pad >", "< unknown >", "< start >", "< end >")
 SHOWN_UNKNOWN = "⁇"
 JOINER = "￭"  # on the side of a punctuation mark that touched its neighbour
 SPACE = "▁"  # begins each word in sub-words
+STANDING = "\ue000"  # for a blank while a text is cut into tokens: a character that belongs to nobody
 DEFAULT_SIZES = {"words": 30_000, "bpe": 8_000, "unigram": 8_000}
-SEED_FACTOR = 4  # unigram: how many times more pieces are tried than kept
-SEED_WORDS = 200_000  # unigram: the most frequent words it learns from
+T = TypeVar("T")
 
 
-class Tokenizer:
-    """Text to ids and back at one level; made by `train` or `load`."""
+class Tokenizer(ABC):
+    """Text to ids and back at one level; made by `train` or `load`. The ids 0 to 3 are PAD, UNKNOWN, START and END."""
 
-    def __init__(self, inner: tokenizers.Tokenizer, level: str) -> None:
-        self._inner = inner
-        self.level = level
+    level: str
 
-    @classmethod
-    def train(cls, texts: Iterable[str], level: str, size: int | None = None, *, lowercase: bool = False) -> Tokenizer:
+    @staticmethod
+    def train(texts: Iterable[str], level: str, size: int | None = None, *, lowercase: bool = False) -> Tokenizer:
         """Learn the tokens of `texts`, at most `size` of them (sub-words and words have a default)."""
+        from regard.inputs import subwords
+
         if level not in LEVELS:
             raise UserError(f"The level {level!r} is unknown, expected one of {', '.join(LEVELS)}.")
         size = size if size is not None else DEFAULT_SIZES.get(level)
@@ -61,64 +61,57 @@ class Tokenizer:
             raise UserError(f"A vocabulary of {size} tokens is too small, expected more than {len(SPECIALS)}.")
         prepared = (_prepare(text.lower() if lowercase else text, level) for text in texts)
         if level == "bpe":
-            model = _train_bpe(prepared, size or 0, _pre_tokenizer(level)).model
+            model = subwords.train_bpe(prepared, size or 0, _pre_tokenizer(level)).model
         elif level == "unigram":
-            model = _train_unigram(prepared, size or 0)
+            model = subwords.train_unigram(prepared, size or 0, _pre_tokenizer(level))
         else:
             model = _train_list(prepared, level, size)
         inner = _assemble(model, level)
         if lowercase:
             inner.normalizer = normalizers.Lowercase()
-        return cls(inner, level)
+        return Learned(inner, level)
 
     @property
+    @abstractmethod
     def size(self) -> int:
         """How many ids there are, with the four special ones."""
-        return int(self._inner.get_vocab_size())
 
     @property
+    @abstractmethod
     def lowercase(self) -> bool:
         """Whether capitals are read, and therefore written, as small letters."""
-        return self._inner.normalizer is not None
 
+    @abstractmethod
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without start and end."""
-        return list(self._inner.encode(_prepare(text, self.level), add_special_tokens=False).ids)
 
+    @abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of several texts: the same as `encode` of each, in parallel."""
-        prepared = [_prepare(text, self.level) for text in texts]
-        return [encoding.ids for encoding in self._inner.encode_batch_fast(prepared, add_special_tokens=False)]
 
+    @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
         """The text of some ids: special ones are dropped, unknown ones shown as ⁇."""
-        units = self._units_of(ids)
-        if self.level == "symbols":
-            return " ".join(units)
-        if self.level == "words":
-            joined = " ".join(units)
-            return joined.replace(f" {JOINER}", "").replace(f"{JOINER} ", "").replace(JOINER, "")
-        joined = "".join(units)
-        if self.level == "characters":
-            head, tab, features = joined.partition("\t")
-            return head + tab + features.replace("\t", ";")
-        return joined.replace(SPACE, " ").strip()
 
+    @abstractmethod
     def pieces(self, text: str) -> list[str]:
         """The tokens of a text as one would show them, one for each id; an unknown one shows the text itself."""
-        return [_shown(unit, self.level) for unit in self._units(text)]
 
+    @abstractmethod
     def pieces_of(self, ids: Iterable[int]) -> list[str]:
         """The same from ids (a model's output), one for each id that is not special."""
-        return [_shown(unit, self.level) for unit in self._units_of(ids)]
 
+    @abstractmethod
     def groups(self, text: str) -> list[int]:
         """For each token the index of the word (see `words`) to which it belongs."""
-        return _groups(self._units(text), self.level)
 
+    @abstractmethod
     def groups_of(self, ids: Iterable[int]) -> list[int]:
         """The same from ids (a model's output), one for each id that is not special."""
-        return _groups(self._units_of(ids), self.level)
+
+    @abstractmethod
+    def content(self) -> dict[str, Any]:
+        """What `save` writes, as JSON."""
 
     def words(self, text: str) -> list[str]:
         """The words of a text: what stands between blanks; at the level of characters also each feature symbol."""
@@ -139,34 +132,106 @@ class Tokenizer:
     def save(self, path: Path | str) -> None:
         """Write `tokenizer.json`, whole or not at all."""
         path = Path(path)
-        text = json.dumps(json.loads(self._inner.to_str()), ensure_ascii=False, indent=1)
         partial = path.with_name(path.name + ".partial")
-        partial.write_text(text + "\n", encoding="utf-8")
+        partial.write_bytes(self.as_bytes())
         os.replace(partial, path)
 
-    @classmethod
-    def load(cls, path: Path | str) -> Tokenizer:
+    def as_bytes(self) -> bytes:
+        return (json.dumps(self.content(), ensure_ascii=False, indent=1) + "\n").encode()
+
+    @staticmethod
+    def load(path: Path | str) -> Tokenizer:
         """Read what `save` wrote; the level is recovered from the parts in the file."""
         path = Path(path)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-            raise UserError(f"{path}: the tokenizer cannot be read: {reason}.") from error
-        try:
-            level = _level_of(json.loads(text))
-            inner = tokenizers.Tokenizer.from_str(text) if level else None
-        except BaseException as error:  # the library raises plain Exception, and a BaseException where it gives up
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-                raise
-            raise UserError(
-                f"{path} is a damaged tokenizer file ({error}); restore it from the run it came from."
-            ) from error
+        found = parsed(path)
+        if "foreign" in found:
+            from regard.inputs.foreign import Foreign
+
+            return Foreign.of(found, path)
+        level = understood(path, lambda: _level_of(found))
+        inner = understood(path, lambda: tokenizers.Tokenizer.from_str(json.dumps(found))) if level else None
         if inner is None or level is None or not _is_ours(inner, level):
             raise UserError(
                 f"{path} was not written by regard: expected a tokenizer.json with {SPECIALS[0]!r} as id 0."
             )
-        return cls(inner, level)
+        return Learned(inner, level)
+
+
+def parsed(path: Path) -> dict[str, Any]:
+    """The JSON object in a tokenizer's file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise UserError(f"{path}: the tokenizer cannot be read: {reason}.") from error
+    found = understood(path, lambda: json.loads(text))
+    if not isinstance(found, dict):
+        raise UserError(f"{path} is a damaged tokenizer file (no JSON object); restore it from the run it came from.")
+    return found
+
+
+def understood(path: Path, read: Callable[[], T]) -> T:
+    """What is read from a tokenizer's file, or one sentence about its damage."""
+    try:
+        return read()
+    except BaseException as error:  # the library raises plain Exception, and a BaseException where it gives up
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise UserError(
+            f"{path} is a damaged tokenizer file ({error}); restore it from the run it came from."
+        ) from error
+
+
+class Learned(Tokenizer):
+    """Tokens learned from a user's own data."""
+
+    def __init__(self, inner: tokenizers.Tokenizer, level: str) -> None:
+        self._inner = inner
+        self.level = level
+
+    @property
+    def size(self) -> int:
+        return int(self._inner.get_vocab_size())
+
+    @property
+    def lowercase(self) -> bool:
+        return self._inner.normalizer is not None
+
+    def encode(self, text: str) -> list[int]:
+        return list(self._inner.encode(_prepare(text, self.level), add_special_tokens=False).ids)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        prepared = [_prepare(text, self.level) for text in texts]
+        return [encoding.ids for encoding in self._inner.encode_batch_fast(prepared, add_special_tokens=False)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        units = self._units_of(ids)
+        if self.level == "symbols":
+            return " ".join(units)
+        if self.level == "words":
+            joined = " ".join(units)
+            return joined.replace(f" {JOINER}", "").replace(f"{JOINER} ", "").replace(JOINER, "")
+        joined = "".join(units)
+        if self.level == "characters":
+            head, tab, features = joined.partition("\t")
+            return head + tab + features.replace("\t", ";")
+        return joined.replace(SPACE, " ").strip()
+
+    def pieces(self, text: str) -> list[str]:
+        return [_shown(unit, self.level) for unit in self._units(text)]
+
+    def pieces_of(self, ids: Iterable[int]) -> list[str]:
+        return [_shown(unit, self.level) for unit in self._units_of(ids)]
+
+    def groups(self, text: str) -> list[int]:
+        return _groups(self._units(text), self.level)
+
+    def groups_of(self, ids: Iterable[int]) -> list[int]:
+        return _groups(self._units_of(ids), self.level)
+
+    def content(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(self._inner.to_str())
+        return content
 
     def _units(self, text: str) -> list[str]:
         """One string for each id: the token, or the text itself where the token is unknown."""
@@ -322,7 +387,7 @@ def _is_ours(inner: tokenizers.Tokenizer, level: str) -> bool:
     return {**found, "model": None} == {**plain, "model": None}
 
 
-def _ranked(counts: Counter[str]) -> list[tuple[str, int]]:
+def ranked(counts: Counter[str]) -> list[tuple[str, int]]:
     """Most frequent first; equal counts in the order of the text, so that nothing depends on chance."""
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
@@ -335,100 +400,8 @@ def _train_list(prepared: Iterable[str], level: str, size: int | None) -> Any:
             counts.update(token for token, _ in split.pre_tokenize_str(text))
         else:
             counts.update(text.split())
-    tokens = [*SPECIALS, *(token for token, _ in _ranked(counts))]
+    tokens = [*SPECIALS, *(token for token, _ in ranked(counts))]
     return models.WordLevel({token: id for id, token in enumerate(tokens[:size])}, unk_token=SPECIALS[UNKNOWN])
-
-
-def _train_bpe(texts: Iterable[str], size: int, split: Any) -> tokenizers.Tokenizer:
-    """Byte-pair encoding over characters: the most frequent pair becomes one token, again and again."""
-    inner = tokenizers.Tokenizer(models.BPE(unk_token=SPECIALS[UNKNOWN]))
-    if split is not None:
-        inner.pre_tokenizer = split
-    trainer = trainers.BpeTrainer(
-        vocab_size=size,
-        min_frequency=2,
-        special_tokens=list(SPECIALS),
-        initial_alphabet=[SPACE],
-        show_progress=False,
-    )
-    inner.train_from_iterator(texts, trainer)
-    return inner
-
-
-def _train_unigram(prepared: Iterable[str], size: int) -> Any:
-    """A unigram language model over pieces (Kudo 2018): P(x) = Π p(piece), the best segmentation is taken.
-
-    The library's own trainer gives another file each time, so the loop is written here: seeds from byte-pair
-    encoding, hard EM (segment, count, p = count / total), and in each round the quarter of the pieces is dropped
-    whose loss is least: loss(piece) = count · (log p(piece) − log p(its best segmentation without it)).
-    """
-    split = _pre_tokenizer("unigram")
-    counts: Counter[str] = Counter()
-    for text in prepared:
-        counts.update(word for word, _ in split.pre_tokenize_str(text))
-    words = dict(_ranked(counts)[:SEED_WORDS])
-    characters = sorted({SPACE, *(character for word in counts for character in word)})
-    weights = _seed_weights(words, characters, size)
-    wanted = max(size - len(SPECIALS), len(characters))
-    while True:
-        scores = _log_shares(weights)
-        model = _unigram_model(scores)
-        used: Counter[str] = Counter()
-        for word, count in words.items():
-            for token in model.tokenize(word):
-                used[token.value] += count
-        # A character is never dropped, or some text could not be written; half a sighting keeps it improbable.
-        weights = {piece: max(used[piece], 0.5) for piece in scores if used[piece] or len(piece) == 1}
-        if len(weights) <= wanted:
-            return _unigram_model(_log_shares(weights))
-        weights = _keep_best(weights, max(wanted, int(0.75 * len(weights))))
-
-
-def _seed_weights(words: dict[str, int], characters: list[str], size: int) -> dict[str, float]:
-    """How often each byte-pair piece occurs anywhere in the words."""
-    # The words are split already; frequent ones count more, but need not be repeated a million times to seed.
-    texts = (word for word, count in words.items() for _ in range(min(count, 20)))
-    seeds = set(_train_bpe(texts, SEED_FACTOR * size, None).get_vocab()) - set(SPECIALS) | set(characters)
-    longest = max(map(len, seeds))
-    weights: dict[str, float] = dict.fromkeys(seeds, 0.5)
-    for word, count in words.items():
-        for start in range(len(word)):
-            for end in range(start + 1, min(len(word), start + longest) + 1):
-                if word[start:end] in seeds:
-                    weights[word[start:end]] += count
-    return weights
-
-
-def _log_shares(weights: dict[str, float]) -> dict[str, float]:
-    total = math.log(math.fsum(weights.values()))
-    ranked = sorted(weights.items(), key=lambda item: (-item[1], item[0]))
-    # The library reads long decimal fractions inexactly; short ones survive saving and loading.
-    return {piece: round(math.log(weight) - total, 6) for piece, weight in ranked}
-
-
-def _unigram_model(scores: dict[str, float]) -> Any:
-    return models.Unigram([*((name, 0.0) for name in SPECIALS), *scores.items()], unk_id=UNKNOWN)
-
-
-def _keep_best(weights: dict[str, float], number: int) -> dict[str, float]:
-    scores = _log_shares(weights)
-    losses = {
-        piece: math.inf if len(piece) == 1 else weight * (scores[piece] - _without(piece, scores))
-        for piece, weight in weights.items()
-    }
-    kept = sorted(losses, key=lambda piece: (-losses[piece], piece))[:number]
-    return {piece: weights[piece] for piece in kept}
-
-
-def _without(piece: str, scores: dict[str, float]) -> float:
-    """The log probability of the best segmentation of a piece into smaller ones."""
-    best = [0.0] + [-math.inf] * len(piece)
-    for end in range(1, len(piece) + 1):
-        for start in range(end):
-            part = piece[start:end]
-            if part in scores and part != piece:
-                best[end] = max(best[end], best[start] + scores[part])
-    return best[-1]
 
 
 # ---------------------------------------------------------------------------------------------- choosing

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
-from torch import Tensor, nn
-from torch.nn.functional import gelu
+from torch import nn
 
 from regard.attention import MultiHead
 from regard.backbones.dropout import Dropout
 from regard.backbones.transformer import Causal, EncoderLayer
 from regard.inputs.embedding import Embedding
 from regard.models.places import inside, place
-from regard.models.stack import first_weights, stack
+from regard.models.stack import ACTIVATIONS, first_weights, stack
 
 
 def gpt(
@@ -27,14 +25,14 @@ def gpt(
     dropout: float = 0.1,
     position: str = "learned",
     norm: str = "pre",
-    activation: Callable[[Tensor], Tensor] = gelu,
+    activation: str = "gelu",
 ) -> tuple[Embedding, Causal]:
     """Ids of a vocabulary to features of what stands there and before. A learned position table ends at `context`.
 
     Published GPT-2 weights want `gelu_tanh`, which takes twice the time of gelu on a CPU.
     """
     attentions = [MultiHead(width, heads, **inside(position, heads, width, both=False)) for _ in range(layers)]
-    blocks, last = stack(attentions, width, hidden, dropout, norm=norm, activation=activation)
+    blocks, last = stack(attentions, width, hidden, dropout, norm=norm, activation=ACTIVATIONS[activation])
     embedding = Embedding(size, width, place(position, context, width), Dropout(dropout), scale=False)
     backbone = Causal(blocks, last)
     first_weights(embedding, backbone)

@@ -7,13 +7,20 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu
+from torch.nn.functional import gelu, silu
 
 from regard.attention import MultiHead
 from regard.backbones.transformer import EncoderLayer, FeedForward, Residual
 
 gelu_tanh: Callable[[Tensor], Tensor] = partial(gelu, approximate="tanh")
 """GELU through tanh (Hendrycks and Gimpel 2016), as GPT-2 was trained with it."""
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+    "swish": silu,  # x · sigmoid(x) (Ramachandran et al. 2017)
+}
 
 
 def stack(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from regard.attention import MultiHead
 from regard.backbones.dropout import Dropout
 from regard.backbones.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward, Residual
 from regard.inputs.embedding import Embedding
 from regard.models.places import inside, place
+from regard.models.stack import ACTIVATIONS
 from regard.outputs.converter import Converter
 
 # layers of each side, width, hidden width of the feed-forward, heads
@@ -39,14 +38,17 @@ def transformer(
     length: int = 1024,
     joint: bool = False,
     tied: bool = True,
-    activation: Callable[[Tensor], Tensor] = torch.relu,
+    activation: str = "relu",
+    scale: bool = True,
+    closed: bool = False,
 ) -> Converter:
-    """Ids of two vocabularies (one if `joint`) to a converter. `tied` makes the output layer the target's table."""
+    """Ids of two vocabularies (one if `joint`) to a converter. `tied` makes the output layer the target's table;
+    `scale` multiplies tables by √width; a `closed` encoder reads END after each source."""
     parts = partial(inside, position, heads, width)
     residual = partial(Residual, width, dropout, pre=norm == "pre")
 
     def feed() -> FeedForward:
-        return FeedForward(width, hidden, dropout, activation)
+        return FeedForward(width, hidden, dropout, ACTIVATIONS[activation])
 
     def last() -> nn.Module | None:
         return nn.LayerNorm(width) if norm == "pre" else None
@@ -58,8 +60,8 @@ def transformer(
     decoder = Decoder(
         [DecoderLayer(attention(**parts(both=False)), attention(), feed(), residual) for _ in range(layers)], last()
     )
-    source = Embedding(source_size, width, place(position, length, width), Dropout(dropout))
-    target = Embedding(target_size, width, place(position, length, width), Dropout(dropout))
+    source = Embedding(source_size, width, place(position, length, width), Dropout(dropout), scale=scale)
+    target = Embedding(target_size, width, place(position, length, width), Dropout(dropout), scale=scale)
     if joint:
         target.table = source.table
-    return Converter(source, target, encoder, decoder, tied=tied)
+    return Converter(source, target, encoder, decoder, tied=tied, closed=closed)

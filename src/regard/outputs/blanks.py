@@ -9,12 +9,11 @@ from dataclasses import dataclass
 import torch
 
 from regard.errors import UserError
-from regard.inputs.tokens import SPACE, UNKNOWN, Tokenizer
+from regard.inputs.tokens import SPACE, STANDING, UNKNOWN, Tokenizer
 from regard.outputs.hiding import FIRST, SUB_WORDS
 
 BLANK = re.compile(r"_{3,}|\[MASK\]")
 SHOWN = "___"
-STANDING = "\ue000"  # for a blank while the text is cut into tokens: a character that belongs to nobody
 
 
 @dataclass(frozen=True)

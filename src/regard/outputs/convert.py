@@ -314,7 +314,8 @@ class Convert(Task):
         target = self._answer_ids(text, answer)
         with watch(self.network) as seen:
             self.look([(self.source.encode(text), target)])
-        names = self.source.pieces(text), [*self.target.pieces_of(target), "⏹"]
+        source = [*self.source.pieces(text), *(["⏹"] if self.network.closed else [])]
+        names = source, [*self.target.pieces_of(target), "⏹"]
         return page.Example(*names, page.maps(seen, _sides))
 
     def picture(self, text: str, answer: str | None, *, grid: bool) -> Figure:

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import cross_entropy, linear, pad
 
 from regard.inputs.embedding import Embedding, positions_of
-from regard.inputs.tokens import PAD, START
+from regard.inputs.tokens import END, PAD, START
 
 
 class Batch(NamedTuple):
@@ -50,9 +50,17 @@ class Converter(nn.Module):
     """
 
     def __init__(
-        self, source: Embedding, target: Embedding, encoder: nn.Module, decoder: nn.Module, *, tied: bool
+        self,
+        source: Embedding,
+        target: Embedding,
+        encoder: nn.Module,
+        decoder: nn.Module,
+        *,
+        tied: bool,
+        closed: bool = False,
     ) -> None:
         super().__init__()
+        self.closed = closed
         self.source, self.target, self.encoder, self.decoder = source, target, encoder, decoder
         size, width = target.table.weight.shape
         self.head = nn.Linear(width, size)
@@ -61,6 +69,10 @@ class Converter(nn.Module):
             self.head.weight = target.table.weight
 
     def encode(self, source: Tensor) -> Any:
+        """What the encoder makes of each source; if it is `closed`, with END behind it, as targets have."""
+        if self.closed:
+            lengths = (source != PAD).sum(1, keepdim=True)
+            source = pad(source, (0, 1), value=PAD).scatter(1, lengths, END)
         positions = positions_of(source)
         return self.encoder(self.source(source, positions), positions)
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
-from regard.config import Bert, Position, Section
+from regard.config import Activation, Bert, Position, Section
 from regard.models.bert import bert
 from regard.models.encoder import deepsets, encoder
 from regard.models.gpt import gpt
@@ -52,6 +52,7 @@ class Gpt(Section):
     dropout: float = Field(0.1, ge=0, lt=1, description="share of numbers dropped in training")
     norm: Literal["pre", "post"] = Field("pre", description="layer normalisation before or after each part")
     position: Position = Field("learned", description="how positions come in")
+    activation: Activation = Field("gelu", description="inside the feed-forward parts; GPT-2 has gelu_tanh")
     language: float = Field(0.0, ge=0, le=100, description="weight of the auxiliary language-model loss; 0: without it")
 
     def parameters(self) -> int:

@@ -43,15 +43,17 @@ class Writer(nn.Module):
         backbone: nn.Module,
         *,
         tied: bool = True,
+        bias: bool = True,
         segment: int | None = None,
         window: int | None = None,
     ) -> None:
         super().__init__()
         self.embedding, self.backbone, self.segment, self.window = embedding, backbone, segment, window
         size, width = embedding.table.weight.shape
-        self.head = nn.Linear(width, size)
+        self.head = nn.Linear(width, size, bias=bias)
         nn.init.normal_(self.head.weight, std=0.02)
-        nn.init.zeros_(self.head.bias)
+        if bias:
+            nn.init.zeros_(self.head.bias)
         if tied:
             self.head.weight = embedding.table.weight
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from regard import config
-from regard.config import Config, Level, Position, Section
+from regard.config import Activation, Config, Level, Position, Section
 from regard.inputs.tokens import choose_level
 from regard.models.gpt import gpt
 from regard.models.lstm import lstm
@@ -35,6 +35,8 @@ class Gpt(Section):
     norm: Literal["pre", "post"] = Field("pre", description="layer normalisation before or after each part")
     position: Position = Field("learned", description="how positions come in")
     tied: bool = Field(True, description="the output layer is the embedding table")
+    bias: bool = Field(True, description="the output layer has a bias; GPT-2's has none")
+    activation: Activation = Field("gelu", description="inside the feed-forward parts; GPT-2 has gelu_tanh")
 
     def parameters(self) -> int:
         return self.layers * (4 * self.width**2 + 2 * self.width * self.hidden)
@@ -100,11 +102,11 @@ class Settings(Config):
 
 def network(config: Settings, size: int) -> Writer:
     """The network of these settings for a vocabulary of this size."""
-    parts: dict[str, Any] = config.model.model_dump(exclude={"kind", "tied", "segment"})
+    parts: dict[str, Any] = config.model.model_dump(exclude={"kind", "tied", "segment", "bias"})
     context, tied = config.tokens.context, config.model.tied
     if isinstance(config.model, Gpt):
         window = context * (FARTHER if config.model.position == "alibi" else 1)
-        return Writer(*gpt(size, context=context, **parts), tied=tied, window=window)
+        return Writer(*gpt(size, context=context, **parts), tied=tied, bias=config.model.bias, window=window)
     if isinstance(config.model, Recurrent):
         return Writer(*lstm(size, **parts), tied=tied)
     # Each position looks back equally far, so that it does not matter how a text is cut into segments.
@@ -144,6 +146,7 @@ def _tokens(seen: Survey, characters: float) -> tuple[dict[str, Any], str]:
 def _sizes(characters: float) -> tuple[dict[str, Any], dict[str, Any]]:
     """The model, and how it is trained: `rows` to a batch."""
     model: dict[str, Any] = {"kind": "gpt", "layers": 4, "width": 192, "hidden": 768, "heads": 6, "dropout": 0.1}
+    model["bias"] = False  # as in GPT-2, so that it can be exported as one
     training: dict[str, Any] = {"rows": 16, "rate": 2e-3, "warmup": 200, "decay": 0.1}
     if characters < 2e5:
         model |= {"layers": 3, "width": 128, "hidden": 512, "heads": 4, "dropout": 0.3}
