@@ -12,14 +12,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from regard.errors import UserError
 from regard.visible import visible
-from regard.watching import Seen
+
+if TYPE_CHECKING:
+    from regard.watching import Seen
 
 Side = Literal["source", "target"]
 
@@ -43,7 +45,7 @@ class Example:
     maps: Sequence[Map]
 
 
-def maps(seen: Mapping[str, Seen], sides: Callable[[str], tuple[Side, Side]]) -> list[Map]:
+def maps(seen: "Mapping[str, Seen]", sides: Callable[[str], tuple[Side, Side]]) -> list[Map]:
     """One map for each kind of layer that was watched, those across first; `sides` says what looks at what in it.
 
     Layers of one kind may differ in their number of heads: one head is then shown in place of several.
