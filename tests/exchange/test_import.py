@@ -315,6 +315,7 @@ def test_a_fault_is_one_sentence(taken: Any, tmp_path: Path, fault: str, capsys:
     shutil.copytree(folder, tmp_path / "bad")
     spoil, expected = FAULTS[fault]
     spoil(tmp_path / "bad")
+    capsys.readouterr()  # what transformers says while it writes the folder
     assert commands("import", tmp_path / "bad", "-o", tmp_path / "run") == 1
     said = capsys.readouterr().err
     assert re.search(expected, said), said
