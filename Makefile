@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint types unit soak bench-attention clean
+.PHONY: demo test lint types unit soak bench-attention bench-language clean
 
 demo: .venv/installed
 	$(BIN)/regard demo
@@ -27,6 +27,9 @@ soak: .venv/tested
 
 bench-attention: .venv/tested
 	$(BIN)/python benchmarks/attention.py
+
+bench-language: .venv/tested
+	$(BIN)/python benchmarks/language.py
 
 # A stamp file each, so that a second `make` installs nothing again unless the project's needs have changed.
 .venv/bin/python:

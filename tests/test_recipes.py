@@ -13,8 +13,8 @@ RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.yaml"))
 def test_recipe(path: Path) -> None:
     found = config.load(path)
     assert found.data.valid or "held_out:" in path.read_text(), "nothing is held out of the training data by accident"
-    assert found.data.test
     head = path.read_text().split("task:")[0]
+    assert found.data.test or "no test set" in " ".join(head.replace("#", " ").split())
     assert f"regard train recipes/{path.name} -o runs/{path.stem}" in head
     assert "Two CPU cores:" in head
     assert all(name.startswith("data/") for name in found.data.train + found.data.valid + found.data.test)

@@ -592,3 +592,21 @@ def test_nothing_possible_is_refused() -> None:
     for how in ("greedy", "sample", "beam"):
         with pytest.raises(UserError, match="each token allowed in row 0 probability 0"):
             search_all(how, step, Hidden(torch.zeros(1)), [0], [3])
+
+
+def test_without_an_end_only_the_maximum_length_ends_a_row() -> None:
+    logits = torch.tensor([0.0, 1.0, 2.0, 0.5])
+
+    class Nothing:
+        def reorder(self, index: Tensor) -> Nothing:
+            return self
+
+    def step(tokens: Tensor, state: Nothing) -> tuple[Tensor, Nothing]:
+        return logits.expand(len(tokens), -1).clone(), state
+
+    found = sample(step, Nothing(), 2, start=0, end=None, limits=Limits(maximum=[40, 7]), seeds=[1, 2])
+    assert [len(one.tokens) for one in found] == [40, 7]
+    assert {token for one in found for token in one.tokens} == {1, 2, 3}, "any token but the start, also the last"
+    for one in found:
+        assert one.score == pytest.approx(float(logits.log_softmax(-1)[one.tokens].sum()), rel=1e-5)
+        assert not one.finished

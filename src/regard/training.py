@@ -131,7 +131,8 @@ class Trainer:
 
     def _step(self) -> tuple[float, int]:
         """One update from `accumulate` batches; the loss is a mean over all their predictions."""
-        self.network.train()
+        if not self.network.training:  # after a validation; asking every module each time would take a while
+            self.network.train()
         rows = [self._next() for _ in range(self.how.accumulate)]
         tokens = sum(self.task.predictions(self.store.lengths[chosen]) for chosen in rows)
         total = 0.0

@@ -209,9 +209,7 @@ class Continue(Task):
         nats = self.network.surprise(stream, self.context, stride or self.context)
         ends = np.flatnonzero(np.asarray(stream[1:]) == END) + 1
         by_line = np.diff(np.concatenate(([0.0], nats.cumsum()))[ends], prepend=0.0)
-        counts = np.stack(
-            [np.rint(1e6 * by_line), np.diff(ends, prepend=0), [len(line) + 1 for line in lines]], axis=1
-        ).astype(np.int64)
+        counts = np.stack([by_line, np.diff(ends, prepend=0), [len(line) + 1 for line in lines]], axis=1)
         pieces: list[str] = []
         if quick:
             self.stream(lines[0], {"longest": 60} | changes, pieces.append)
@@ -223,22 +221,17 @@ class Continue(Task):
         same = "blocks, none overlapping" if stride == self.context else f"windows that move on by {stride}"
         return f"{same}, of {self.context} tokens"
 
-    def _scores(self, counts: NDArray[np.int64], protocol: str, samples: int) -> list[metrics.Score]:
-        """From micronats, tokens and characters of each line; line breaks count as tokens and as characters."""
+    def _scores(self, counts: NDArray[np.float64], protocol: str, samples: int) -> list[metrics.Score]:
+        """From nats, tokens and characters of each line; line breaks count as tokens and as characters."""
         several = math.ceil(len(counts) / PARTS)
-        parts = np.add.reduceat(counts, np.arange(0, len(counts), several))
-        formulas: dict[str, tuple[metrics.Formula, str]] = {
-            "perplexity": (lambda sums: math.exp(min(1e-6 * sums[0] / sums[1], 700.0)), "per token"),
-            "bits_per_character": (lambda sums: 1e-6 * sums[0] / math.log(2) / sums[2], "per character of the text"),
-            "loss": (lambda sums: 1e-6 * sums[0] / sums[1], "nats per token"),
-        }
-        found = []
-        for name, (formula, unit) in formulas.items():
-            interval = metrics.bootstrap(parts, formula, samples=samples) if samples else (None, None)
-            value = formula(counts.sum(axis=0).tolist())
-            signature = f"{unit}|tokens:{self.vocabulary.level}, {counts[:, 1].sum():,}|{protocol}"
-            found.append(metrics.Score(name, value, "", interval[0], interval[1], len(counts), False, signature))
-        return found
+        nats, tokens, characters = np.add.reduceat(counts, np.arange(0, len(counts), several)).T
+        found = (
+            metrics.perplexity(nats, tokens, samples=samples),
+            metrics.bits_per_character(nats, characters, samples=samples),
+            metrics.cross_entropy(nats, tokens, samples=samples),
+        )
+        more = f"tokens:{self.vocabulary.level}, {int(tokens.sum()):,}|{protocol}"
+        return [replace(score, count=len(counts), signature=f"{score.signature}|{more}") for score in found]
 
     def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:  # noqa: ARG002
         return self.evaluate(items, samples=samples)[0]
