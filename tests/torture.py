@@ -22,7 +22,7 @@ VOCABULARIES = ("source.json", "target.json")
 TINY = [
     "model.kind=transformer", "model.layers=1", "model.width=8", "model.hidden=16", "model.heads=2",
     "model.dropout=0.2", "training.budget=400", f"training.every={EVERY}", "training.rate=0.01", "training.warmup=5",
-    "training.average=2", "training.patience=100", "data.held_out=20", "decoding.beam=1",
+    "training.average=2", "training.schedule=cosine", "training.patience=100", "data.held_out=20", "decoding.beam=1",
 ]  # fmt: skip
 
 
