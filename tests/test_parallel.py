@@ -43,7 +43,7 @@ def run(
     done = subprocess.run(
         [*command, *arguments], capture_output=True, text=True, env=environment, input=text, timeout=1800
     )
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.returncode == 0, done.stderr
     return done
 
 

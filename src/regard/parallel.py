@@ -149,9 +149,15 @@ def _answer(store: Store, name: str, missing: set[int]) -> None:
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Without one of them the processes cannot go on; that is one sentence, and `torchrun` may start all again."""
+    """Without one of them the processes cannot go on; that is one sentence, and `torchrun` may start all again.
+
+    They also leave together: a process that ends while another still uses their connection may be aborted by it.
+    """
     try:
         yield
+        if dist.is_initialized():
+            dist.barrier()
+            dist.destroy_process_group()
     except RuntimeError as error:
         if not isinstance(error, dist.DistError) and not LOST.search(str(error)):
             raise

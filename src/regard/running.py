@@ -15,6 +15,7 @@ from torch import nn
 
 from regard import checkpoint, choosing, metrics, starting, sums, verifying
 from regard import config as settings
+from regard.allocator import keep_memory
 from regard.config import Config
 from regard.data.reading import recognise
 from regard.errors import UserError
@@ -180,6 +181,7 @@ def _setting(config: Config, key: str) -> Any:
 @together()
 def run_training(config: Config, reasons: dict[str, str], run: Path, progress: Progress) -> Model:
     """Prepare, train or go on, evaluate, and write the card; under `torchrun`, process 0 does all but the training."""
+    keep_memory()
     world = World()
     progress = progress if world.first else Progress(quiet=True)
     for paths in (config.data.valid, config.data.test):
