@@ -421,7 +421,7 @@ class Mutations:
         self.originals = {name: (run / name).read_bytes() for name in MUTATORS}
         self.files = sums.read_sums(run)
         self.refused = self.accepted = 0
-        self.slowest = 0.0
+        self.slowest, self.largest = 0.0, 0  # seconds, bytes
         self.faults: list[str] = []
 
     def once(self) -> None:
@@ -434,6 +434,7 @@ class Mutations:
         (self.run / name).write_bytes(raw)
         if signed:
             (self.run / "sums.json").write_bytes(sums.render(self.files | {name: [hashlib.sha256(raw).hexdigest()]}))
+        memory = Memory()
         began = time.process_time()  # of this process: the machine may be busy with others
         try:
             model = regard.load(self.run)
@@ -452,12 +453,28 @@ class Mutations:
         self.slowest = max(self.slowest, seconds)
         if seconds > 1:
             self.faults.append(f"{name} took {seconds:.1f} s: {raw[:2000]!r}")
+        grown = memory.taken()
+        self.largest = max(self.largest, grown)
+        if grown > 512e6:
+            self.faults.append(f"{name} took {grown / 1e6:.0f} MB: {raw[:2000]!r}")
         (self.run / name).write_bytes(self.originals[name])
         if signed:
             (self.run / "sums.json").write_bytes(self.originals["sums.json"])
 
 
-def resident() -> int:
-    """Bytes of memory this process has needed at most."""
+class Memory:
+    """What this process takes from now on."""
+
+    def __init__(self) -> None:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is counted anew
+        self.before = resident("VmRSS")
+
+    def taken(self) -> int:
+        """Bytes more than at the beginning, at the highest."""
+        return resident("VmHWM") - self.before
+
+
+def resident(what: str) -> int:
+    """Bytes of memory: now (VmRSS), or at the highest since that was last counted anew (VmHWM)."""
     text = io.open("/proc/self/status").read()  # noqa: SIM115, UP020
-    return int(text.split("VmHWM:")[1].split()[0]) * 1024
+    return int(text.split(f"{what}:")[1].split()[0]) * 1024
