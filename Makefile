@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint types unit soak bench-attention bench-language clean
+.PHONY: demo test lint types unit soak bench-attention bench-language bench-train bench-memory clean
 
 demo: .venv/installed
 	$(BIN)/regard demo
@@ -30,6 +30,18 @@ bench-attention: .venv/tested
 
 bench-language: .venv/tested
 	$(BIN)/python benchmarks/language.py
+
+bench-train: .venv/tested benchmarks/peers/env/installed
+	$(BIN)/python benchmarks/training.py
+
+bench-memory: .venv/tested benchmarks/peers/env/installed
+	$(BIN)/python benchmarks/training.py --turns 1
+
+benchmarks/peers/env/installed: benchmarks/peers/requirements.txt
+	$(PYTHON) -m venv benchmarks/peers/env
+	benchmarks/peers/env/bin/pip install -q -r $<
+	benchmarks/peers/env/bin/pip install -q --no-deps OpenNMT-py==3.5.1
+	@touch $@
 
 # A stamp file each, so that a second `make` installs nothing again unless the project's needs have changed.
 .venv/bin/python:

@@ -36,6 +36,12 @@ def ratio(times: dict[str, list[float]], one: str, other: str) -> dict[str, floa
     return {"ratio": statistics.median(turns), "low": turns[quarter], "high": turns[-1 - quarter]}
 
 
+def quartiles(found: list[float]) -> str:
+    """The median, and the quartiles in brackets."""
+    found, quarter = sorted(found), len(found) // 4
+    return f"{statistics.median(found):.2f} [{found[quarter]:.2f}, {found[-1 - quarter]:.2f}]"
+
+
 def peak_memory(code: str) -> float:
     """Megabytes by which a process of its own grows at its peak while running `code` after its call of `mark()`.
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.attention import Cache, Context, MultiHead, Rolling, causal, masks
+from regard.attention.state import Fixed
 from tests.attention.parts import INSIDE, gradients, some_masks
 
 LENGTH = 9
@@ -120,3 +121,22 @@ def test_positions_by_batch_with_padding_in_the_cache() -> None:
     y, _ = layer(x[:, 4:5], positions=torch.tensor([[4], [2]]), mask=causal, state=state)
     assert y[0].allclose(layer(x[:1, :5], mask=causal)[0][0, 4:], atol=1e-6)
     assert y[1].allclose(layer(x[1:, 2:5], mask=causal)[0][0, 2:], atol=1e-6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 4), st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=6), max_size=5))
+def test_a_fixed_state_reordered_again_and_again(rows: int, orders: list[list[int]]) -> None:
+    """Copies of a row may change places without being moved; rows that differ may not."""
+    k, positions = torch.randn(rows, 1, 2, 3), torch.arange(2 * rows).reshape(rows, 2)
+    state, expected = Fixed(k, -k, positions), torch.arange(rows)
+    for order in orders:
+        index = torch.tensor(order) % len(expected)
+        state, expected = state.reorder(index), expected[index]
+    assert state.k.equal(k[expected])
+    assert state.v.equal(-k[expected])
+    assert state.positions.equal(positions[expected])
+
+
+def test_copies_that_change_places_are_not_moved() -> None:
+    state = Fixed(torch.randn(2, 1, 2, 3), torch.randn(2, 1, 2, 3), torch.arange(2)).reorder(torch.tensor([0, 0, 1]))
+    assert state.reorder(torch.tensor([1, 0, 2])) is state

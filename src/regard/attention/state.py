@@ -38,9 +38,15 @@ class Fixed:
     k: Tensor  # (batch, groups, n, d)
     v: Tensor
     positions: Tensor  # (n,) or (batch, n)
+    origin: Tensor | None = None  # (batch,) equal for rows that are copies of one row; None: no row is a copy
 
     def reorder(self, index: Tensor) -> Fixed:
-        return Fixed(self.k[index], self.v[index], _rows(self.positions, index))
+        """In beam search hypotheses of the same sentence mostly change places with each other: nothing has to move."""
+        origin = torch.arange(len(self.k)) if self.origin is None else self.origin
+        moved = origin[index]
+        if torch.equal(moved, origin):
+            return self
+        return Fixed(pick(self.k, index), pick(self.v, index), _rows(self.positions, index), moved)
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,7 @@ class Cache:
     """All keys and values so far: `Cache()` to begin with.
 
     A value like any other, yet appending is cheap: a cache writes into spare room behind its own end while nobody else
-    has written there, and copies into a buffer of twice the size otherwise.
+    has written there, and copies into a larger buffer otherwise.
     """
 
     buffer: _Buffer | None = None
@@ -107,7 +113,7 @@ class Cache:
         spare = buffer is not None and buffer.taken == self.length and length <= buffer.k.shape[-2]
         if buffer is None or recording or not spare:
             old = buffer
-            buffer = _Buffer.like(k, v, length if recording else max(16, 2 * length))
+            buffer = _Buffer.like(k, v, length if recording else length + max(15, length // 4))
             if old is not None:
                 buffer.write(old.k[..., : self.length, :], old.v[..., : self.length, :])
         buffer.write(k, v)
@@ -124,7 +130,7 @@ class Cache:
     def reorder(self, index: Tensor) -> Cache:
         if self.buffer is None or self.positions is None:
             return self
-        buffer = _Buffer(self.buffer.k[index], self.buffer.v[index], self.length)
+        buffer = _Buffer(pick(self.buffer.k, index), pick(self.buffer.v, index), self.length)
         return Cache(buffer, self.length, _rows(self.positions, index))
 
 
@@ -134,6 +140,11 @@ def join_positions(old: Tensor, new: Tensor) -> Tensor:
         batch = len(old if old.dim() == 2 else new)
         old, new = (p if p.dim() == 2 else p.expand(batch, -1) for p in (old, new))
     return torch.cat((old, new), -1)
+
+
+def pick(x: Tensor, index: Tensor) -> Tensor:
+    """x[index], whole rows at a time; the index may be on the CPU."""
+    return x.index_select(0, index.to(x.device))
 
 
 def _rows(positions: Tensor, index: Tensor) -> Tensor:
