@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, linear, pad
+from torch.nn.functional import pad
 
 from regard.inputs.embedding import Embedding, positions_of
 from regard.inputs.tokens import END, PAD, START
+from regard.outputs.softmax import token_loss
 
 
 class Batch(NamedTuple):
@@ -93,9 +94,8 @@ class Converter(nn.Module):
         """The sum of −log p over the target's tokens with label smoothing (Szegedy et al. 2016), and their number."""
         real = batch.target != PAD
         # Padding is dropped before the largest matrix product of the model, not after it.
-        logits = linear(self.features(batch)[real], self.head.weight, self.head.bias)
-        loss = cross_entropy(logits, batch.target[real], reduction="sum", label_smoothing=smoothing)
-        return loss, int(real.sum())
+        wanted = batch.target[real]
+        return token_loss(self.features(batch)[real], self.head.weight, self.head.bias, wanted, smoothing), len(wanted)
 
     def start(self, source: Tensor) -> State:
         """The state before the first step of decoding."""

@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import linear
 
 from regard.backbones.streams import TwoStream
 from regard.backbones.transformer import Encoder
 from regard.inputs.embedding import Embedding, positions_of
 from regard.models.bert import BertEmbedding
 from regard.models.stack import first_weights
+from regard.outputs.softmax import token_loss
 
 
 class Batch(NamedTuple):
@@ -49,8 +50,8 @@ class Filler(nn.Module, ABC):
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> tuple[Tensor, int]:
         """The sum of −log p over the hidden tokens, and their number."""
-        loss = cross_entropy(self(batch), batch.truth[batch.hidden], reduction="sum", label_smoothing=smoothing)
-        return loss, int(batch.hidden.sum())
+        states, wanted = self.transform(self.looking(batch)), batch.truth[batch.hidden]
+        return token_loss(states, self.embedding.table.weight, self.bias, wanted, smoothing), len(wanted)
 
 
 class Masked(Filler):

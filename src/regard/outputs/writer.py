@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, linear, pad
+from torch.nn.functional import cross_entropy, pad
 
 from regard.inputs.embedding import Embedding, positions_of
 from regard.inputs.tokens import PAD, UNKNOWN
+from regard.outputs.softmax import token_loss
 
 PIECE = 512  # tokens that a state takes up at once
 TOGETHER = 8192  # tokens of windows that are read in one pass
@@ -83,11 +84,9 @@ class Writer(nn.Module):
     def loss(self, ids: Tensor, smoothing: float = 0.0) -> tuple[Tensor, int]:
         """The sum of −log p over all tokens of (batch, n) but each row's first, and their number."""
         given, wanted = ids[:, :-1], ids[:, 1:]
-        logits = linear(self.features(given), self.head.weight, self.head.bias).flatten(0, 1)
-        loss = cross_entropy(
-            logits, wanted.flatten(), ignore_index=PAD, reduction="sum", label_smoothing=smoothing
-        )  # fmt: skip
-        return loss, int((wanted != PAD).sum())
+        real = wanted != PAD
+        wanted = wanted[real]
+        return token_loss(self.features(given)[real], self.head.weight, self.head.bias, wanted, smoothing), len(wanted)
 
     # ---- measuring ------------------------------------------------------------------------------------------------
 
