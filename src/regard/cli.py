@@ -91,6 +91,7 @@ def predict(
     embeddings: Annotated[bool, typer.Option("--embeddings", help="the vector of each text as a JSON array, with --json those of its words too")] = False,
     with_score: Annotated[bool, typer.Option("--with-score", help="log-probability before each answer")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
+    engine: Annotated[str, typer.Option(metavar="torch|ctranslate2|ctranslate2-int8|auto", help="which program searches; auto: the faster one that can")] = "torch",
 ) -> None:  # fmt: skip
     """Convert texts: one line out for each line in, as soon as it is ready.
 
@@ -104,6 +105,10 @@ def predict(
     looks = {"beam": beam, "n_best": n_best, "length_penalty": length_penalty, "minimum": minimum, "longest": longest}
     model = running.load(run)
     changes = predicting.changes(looks, draws, sample=sample or model.task.draws)
+    if engine != "torch":
+        from regard import engine as engines
+
+        engines.use(model, engine, changes, say)
     if text and len(text) == 1 and predicting.stream(model, text[0], changes, shown, sys.stdout):
         return
     lines = predicting.standard_input() if not text else iter([text])
@@ -205,7 +210,7 @@ def take_up(
 @app.command()
 def export(
     run: Run,
-    to: Annotated[str, typer.Option("--to", metavar="huggingface", help="the layout that is written")],
+    to: Annotated[str, typer.Option("--to", metavar="huggingface|ctranslate2", help="the layout that is written")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="a new folder")],
 ) -> None:
     """Write a model in the layout of another program, read it back and compare.
@@ -213,12 +218,13 @@ def export(
     Example: regard export runs/text --to huggingface -o text-gpt2
     """
     from regard import running
-    from regard.exchange import huggingface
+    from regard.exchange import ctranslate2, huggingface
 
-    if to != "huggingface":
-        raise UserError(f"--to is {to!r}, expected huggingface.")
-    difference = huggingface.export(running.load(run), output)
-    say(f"read back and compared: logits differ by at most {difference:.1e}")
+    layouts = {"huggingface": (huggingface.export, "logits"), "ctranslate2": (ctranslate2.export, "log-probabilities")}
+    if to not in layouts:
+        raise UserError(f"--to is {to!r}, expected {' or '.join(layouts)}.")
+    write, what = layouts[to]
+    say(f"read back and compared: {what} differ by at most {write(running.load(run), output):.1e}")
     print(output)
 
 

@@ -73,6 +73,7 @@ class Answer:
     normalised: float
     finished: bool
     ids: list[int]
+    weights: NDArray[np.float32] | None = None  # (answer tokens, source tokens), where the engine gave them
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,16 @@ class Search:
     top_p: float | None = None
     seed: int | None = None
     budget: int = 8192  # source tokens of a batch, every hypothesis counted
+    scored: bool = True  # False: nobody reads the scores, so an engine need not compute them
+    looked: bool = False  # answers come with where they looked, from an engine that knows
 
     def limits(self, lengths: Sequence[int]) -> search.Limits:
         most = [min(self.longest, int(self.factor * (n + 3) + 3)) for n in lengths]
         return search.Limits(minimum=self.minimum, maximum=[max(self.minimum, n) for n in most])
+
+
+# From rows of source ids, the search, and the place of each row among the texts to the best answers to each row.
+Engine = Callable[[list[list[int]], Search, list[int]], list[list[Answer]]]
 
 
 class Convert(Task):
@@ -107,6 +114,7 @@ class Convert(Task):
         ("beam", "n_best", "length_penalty", "minimum", "longest", "temperature", "top_k", "top_p", "seed", "alignment")
     )
     network: Converter
+    engine: Engine | None = None  # what searches in place of torch
 
     def __init__(
         self, network: Converter, source: Tokenizer, target: Tokenizer, how: Search | None = None, longest: int = 1024
@@ -198,21 +206,32 @@ class Convert(Task):
 
     @torch.no_grad()
     def predict(self, texts: Sequence[str], how: Search) -> list[list[Answer]]:
-        """The best answers to each text. Long and short texts are searched apart; an empty text has an empty answer."""
-        self.network.eval()
+        """The best answers to each text; an empty text has an empty answer."""
+        if self.network.training:
+            self.network.eval()
         ids = self.source.encode_batch(list(texts))
-        order = sorted((i for i, row in enumerate(ids) if row), key=lambda i: len(ids[i]))
+        numbers = [i for i, row in enumerate(ids) if row]
         answers: list[list[Answer]] = [[Answer("", 0.0, 0.0, True, [])] for _ in texts]
-        for chosen in by_budget(order, [len(row) for row in ids], how.budget // max(1, how.beam)):
+        found = (self.engine or self.by_torch)([ids[i] for i in numbers], how, numbers)
+        for i, row in zip(numbers, found, strict=True):
+            answers[i] = row
+        if watched():
+            self.look([(ids[i], answers[i][0].ids) for i in range(len(texts))])
+        return answers
+
+    @torch.no_grad()
+    def by_torch(self, rows: list[list[int]], how: Search, numbers: list[int]) -> list[list[Answer]]:
+        """The engine that knows every model and every search. Long and short rows are searched apart."""
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        answers: list[list[Answer]] = [[] for _ in rows]
+        for chosen in by_budget(order, [len(row) for row in rows], how.budget // max(1, how.beam)):
             with paused():
-                found = self._search([ids[i] for i in chosen], how, chosen)
+                found = self._search([rows[i] for i in chosen], how, [numbers[i] for i in chosen])
             for i, hypotheses in zip(chosen, found, strict=True):
                 answers[i] = [
                     Answer(self.target.decode(h.tokens), h.score, h.normalised, h.finished, h.tokens)
                     for h in hypotheses
                 ]
-        if watched():
-            self.look([(ids[i], answers[i][0].ids) for i in range(len(texts))])
         return answers
 
     def look(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
@@ -236,7 +255,8 @@ class Convert(Task):
         return search.beam(self.network.step, state, len(ids), **size, **given)
 
     def lines(self, texts: Sequence[str], first: int, changes: dict[str, Any], shown: Shown) -> Iterator[str]:
-        for text, found in zip(texts, self._placed(texts, first, changes), strict=True):
+        asked = {"scored": shown.with_score or shown.as_json, "looked": shown.alignment is not None}
+        for text, found in zip(texts, self._placed(texts, first, changes | asked), strict=True):
             if shown.as_json:
                 items = [self._object(text, answer, shown) for answer in found]
                 yield json.dumps({"source": text, "answers": items}, ensure_ascii=False)
@@ -245,7 +265,7 @@ class Convert(Task):
                 parts = [f"{answer.score:.4f}"] if shown.with_score else []
                 parts.append(" ".join(answer.text.split("\n")))
                 if shown.alignment:
-                    weights = self.aligned(text, answer.ids)[0]
+                    weights = self.aligned(text, answer.ids, answer.weights)[0]
                     soft = shown.alignment == "soft"
                     parts.append(json.dumps(aligning.rounded(weights)) if soft else aligning.pharaoh(weights))
                 yield "\t".join(parts)
@@ -262,7 +282,7 @@ class Convert(Task):
     def _object(self, text: str, answer: Answer, shown: Shown) -> dict[str, Any]:
         item: dict[str, Any] = {"text": answer.text, "score": answer.score, "finished": answer.finished}
         if shown.alignment:
-            weights, rows, columns = self.aligned(text, answer.ids)
+            weights, rows, columns = self.aligned(text, answer.ids, answer.weights)
             item |= {"tokens": rows, "source_tokens": columns}
             soft = shown.alignment == "soft"
             item["alignment"] = aligning.rounded(weights) if soft else aligning.pharaoh(weights)
@@ -302,12 +322,16 @@ class Convert(Task):
         """The names of the layers through which the target looks at the source."""
         return [name for name in attentions(self.network) if name.endswith((".cross", ".glimpse"))]
 
-    def aligned(self, text: str, answer: list[int]) -> aligning.Aligned:
-        """Weights (answer units, source units) and the units' names; sub-words are merged into words."""
+    def aligned(self, text: str, answer: list[int], weights: NDArray[np.float32] | None = None) -> aligning.Aligned:
+        """Weights (answer units, source units) and the units' names; sub-words are merged into words.
+
+        `weights` by tokens, if they are known; else they are computed.
+        """
         ids = self.source.encode(text)
         if not ids or not answer:
             return np.zeros((0, 0), dtype=np.float32), [], []
-        weights = self.alignments([(ids, answer)])[0][:-1]  # the end looks somewhere too, but is no word
+        if weights is None:
+            weights = self.alignments([(ids, answer)])[0][:-1]  # the end looks somewhere too, but is no word
         return aligning.in_words(weights, text, answer, self.source, self.target)
 
     def example(self, text: str, answer: str | None) -> page.Example:

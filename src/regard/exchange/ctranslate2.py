@@ -1,0 +1,325 @@
+"""`regard export --to ctranslate2`: Transformers that convert, for the C++ engine CTranslate2.
+
+The weights go over as they are, with the queries, keys and values of a self-attention in one matrix, as that engine has
+them. Positions that are added to the embeddings go over as a table of vectors, whatever they are computed by.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard import sums
+from regard.attention import MultiHead
+from regard.attention.positions import Learned
+from regard.backbones.transformer import DecoderLayer, EncoderLayer, FeedForward
+from regard.config import Transformer
+from regard.errors import UserError
+from regard.inputs.embedding import Embedding
+from regard.inputs.foreign import Foreign
+from regard.inputs.tokens import END, PAD, SPECIALS, START, UNKNOWN, Tokenizer
+from regard.outputs.convert import Convert
+from regard.preparing import read
+from regard.running import Model
+
+TOLERANCE = 1e-4  # between the log-probabilities of a model and of what was exported of it
+MOST = 16_384  # positions of a table
+ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "swish": "SWISH"}
+INSIDE = ("rotary", "shaw")  # position kinds that act inside its self-attentions as they do in ours
+REASONS = {
+    "alibi": "its encoder has no linear biases",
+    "t5": "all its layers share one table of distances",
+    "transformer-xl": "it has no such attention",
+}
+Rows = list[list[int]]
+
+
+def library() -> Any:
+    try:
+        return importlib.import_module("ctranslate2")
+    except ImportError as error:
+        raise UserError("CTranslate2 is not installed: install it with `pip install 'regard[fast]'`.") from error
+
+
+def refuse(model: Model) -> Convert:
+    """The task of a model that CTranslate2 can express; any other is refused with the reason."""
+    task, kind = model.task, getattr(model.config.model, "kind", "model")
+    if not isinstance(task, Convert):
+        raise UserError(
+            f"A model that {task.does} is not converted for CTranslate2: expected a Transformer of the task convert."
+        )
+    settings = model.config.model
+    if not isinstance(settings, Transformer):
+        raise UserError(f"model.kind is {kind}: CTranslate2 cannot express it, because it runs Transformers only.")
+    if settings.position in REASONS:
+        reason = REASONS[settings.position]
+        raise UserError(f"model.position is {settings.position}: CTranslate2 cannot express it, because {reason}.")
+    return task
+
+
+def export(model: Model, folder: Path) -> float:
+    """A new folder for CTranslate2; it is read back, and the largest difference of log-probabilities is returned."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} exists already: name another folder with -o.")
+    with sums.writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    return write(model, folder)
+
+
+def write(model: Model, folder: Path, more: Mapping[str, bytes] | None = None) -> float:
+    """The converted model and `more` files with their sums, under the folder's name only when all of it was compared
+    with the torch model and is on disk; the largest difference of log-probabilities. A folder that was there is
+    replaced."""
+    partial = folder.with_name(f".{folder.name}.partial")
+    described = specification(model)
+    try:
+        with sums.writing(folder):
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            described.save(str(partial))
+            for name, content in (more or {}).items():
+                (partial / name).write_bytes(content)
+        difference = compared(model, partial)
+        with sums.writing(folder):
+            for path in partial.iterdir():
+                sums.sync(path)
+            sums.write_sums(partial, {path.name: [sums.sha256(path)] for path in sorted(partial.iterdir())})
+            if folder.exists():
+                shutil.rmtree(folder)
+            os.replace(partial, folder)
+            sums.sync(folder.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return difference
+
+
+# ---- what CTranslate2 calls a model --------------------------------------------------------------------------------
+
+
+def specification(model: Model) -> Any:
+    """Our network with CTranslate2's names."""
+    task, settings, specs = refuse(model), model.config.model, library().specs
+    assert isinstance(settings, Transformer)
+    network, count = task.network, settings.layers
+    given: dict[str, Any] = {
+        "pre_norm": settings.norm == "pre",
+        "activation": getattr(specs.Activation, ACTIVATIONS[settings.activation]),
+        "relative_position": settings.position == "shaw",
+    }
+    if settings.position == "rotary":
+        given |= {"rotary_dim": settings.width // settings.heads, "rotary_interleave": False, "rotary_base": 10000.0}
+    # Where the target looked is read from the layer that our own alignments are taken from, as a mean over its heads.
+    looked = {"alignment_layer": max(0, count - 2), "alignment_heads": 0}
+    try:
+        spec = specs.TransformerSpec(
+            specs.TransformerEncoderSpec(count, settings.heads, **given),
+            specs.TransformerDecoderSpec(count, settings.heads, **given, **looked),
+        )
+    except TypeError as error:
+        raise UserError(
+            f"CTranslate2 {library().__version__} is too old for this model ({error}): upgrade it."
+        ) from error
+    length = positions(model)
+    _embed(spec.encoder, spec.encoder.embeddings[0], network.source, settings.position, length)
+    _embed(spec.decoder, spec.decoder.embeddings, network.target, settings.position, length)
+    for ours, theirs in zip(_layers(network.encoder), spec.encoder.layer, strict=True):
+        _encoder_layer(ours, theirs)
+    for ours, theirs in zip(_layers(network.decoder), spec.decoder.layer, strict=True):
+        _decoder_layer(ours, theirs)
+    for ours, theirs in ((network.encoder, spec.encoder), (network.decoder, spec.decoder)):
+        if settings.norm == "pre":
+            _norm(ours.norm, theirs.layer_norm)
+    _linear(spec.decoder.projection, network.head)
+    _vocabularies(spec, task)
+    spec.validate()
+    spec.optimize()  # what is tied is written once
+    return spec
+
+
+def positions(model: Model) -> int:
+    """How many positions the converted model has on either side: those of every source and answer that the run's own
+    settings allow; longer ones are not for it."""
+    task, config = model.task, model.config
+    assert isinstance(task, Convert)
+    table = getattr(task.network.source.place, "table", None)
+    if isinstance(table, Learned):
+        return len(table.table)
+    longest: int = 2 + max(task.longest, task.how.longest, config.data.longest)
+    return min(MOST, longest)
+
+
+def _layers(side: nn.Module) -> Any:
+    return side.layers
+
+
+def _embed(side: Any, embeddings: Any, ours: Embedding, position: str, length: int) -> None:
+    embeddings.weight = _numbers(ours.table.weight)
+    side.scale_embeddings = ours.scale != 1.0
+    if position in INSIDE:
+        return
+    with torch.no_grad():
+        if ours.place is None:
+            table = torch.zeros(length, ours.table.embedding_dim)
+        else:
+            table = ours.place.table(torch.arange(length))  # type: ignore[operator]
+    side.position_encodings.encodings = _numbers(table)
+
+
+def _encoder_layer(ours: EncoderLayer, theirs: Any) -> None:
+    _self_attention(ours.attention, theirs.self_attention)
+    _norm(ours.around_attention.norm, theirs.self_attention.layer_norm)
+    _feed(ours.feed, ours.around_feed.norm, theirs.ffn)
+
+
+def _decoder_layer(ours: DecoderLayer, theirs: Any) -> None:
+    _self_attention(ours.own, theirs.self_attention)
+    _norm(ours.around_own.norm, theirs.self_attention.layer_norm)
+    _linear(theirs.attention.linear[0], ours.cross.q_proj)
+    _linear(theirs.attention.linear[1], ours.cross.k_proj, ours.cross.v_proj)
+    _linear(theirs.attention.linear[2], ours.cross.output_proj)
+    _norm(ours.around_cross.norm, theirs.attention.layer_norm)
+    _feed(ours.feed, ours.around_feed.norm, theirs.ffn)
+
+
+def _self_attention(ours: MultiHead, theirs: Any) -> None:
+    _linear(theirs.linear[0], ours.q_proj, ours.k_proj, ours.v_proj)
+    _linear(theirs.linear[1], ours.output_proj)
+    bias, mix = ours.attention.bias, ours.attention.mix
+    if hasattr(theirs, "relative_position_keys"):
+        theirs.relative_position_keys = _numbers(bias.table)  # type: ignore[union-attr]
+        theirs.relative_position_values = _numbers(mix.table)  # type: ignore[attr-defined]
+
+
+def _feed(ours: FeedForward, norm: nn.Module, theirs: Any) -> None:
+    _norm(norm, theirs.layer_norm)
+    _linear(theirs.linear_0, ours.inner)
+    _linear(theirs.linear_1, ours.outer)
+
+
+def _linear(theirs: Any, *ours: nn.Module) -> None:
+    """Linear maps of one input as one."""
+    theirs.weight = np.concatenate([_numbers(each.weight) for each in ours])
+    theirs.bias = np.concatenate([_numbers(each.bias) for each in ours])
+
+
+def _norm(ours: Any, theirs: Any) -> None:
+    theirs.gamma, theirs.beta = _numbers(ours.weight), _numbers(ours.bias)
+
+
+def _numbers(tensor: Any) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = tensor.detach().cpu().float().numpy()
+    return found
+
+
+# ---- vocabularies --------------------------------------------------------------------------------------------------
+
+
+def _vocabularies(spec: Any, task: Convert) -> None:
+    source, target = names(task.source), names(task.target)
+    spec.register_source_vocabulary(source)
+    spec.register_target_vocabulary(target)
+    config = spec.config
+    config.unk_token, config.bos_token, config.eos_token = target[UNKNOWN], target[START], target[END]
+    config.decoder_start_token, config.add_source_eos = target[START], task.network.closed
+    config.layer_norm_epsilon = _layers(task.network.decoder)[0].around_feed.norm.eps
+
+
+def names(vocabulary: Tokenizer) -> list[str]:
+    """A different name for each id: the token itself, or its number where there is no token."""
+    if isinstance(vocabulary, Foreign):
+        found = [vocabulary.token(id) for id in range(vocabulary.size)]
+    else:
+        listed = vocabulary.content()["model"]["vocab"]
+        found = (
+            sorted(listed, key=lambda piece: int(listed[piece]))
+            if isinstance(listed, dict)
+            else [piece for piece, _ in listed]
+        )
+    found[: len(SPECIALS)] = [name or own for name, own in zip(found, SPECIALS, strict=False)]
+    taken: set[str] = set()
+    for id, name in enumerate(found):
+        found[id] = f"< {id} >" if not name or name in taken else name
+        taken.add(found[id])
+    return found
+
+
+# ---- is it the same model? -----------------------------------------------------------------------------------------
+
+
+def compared(model: Model, folder: Path) -> float:
+    """The largest difference of log-probabilities to the torch model; more than the tolerance is refused.
+
+    Random ids of several lengths, and texts of the run's data where there are any; each token of greedy answers must be
+    the best of the torch model too.
+    """
+    task = refuse(model)
+    translator = library().Translator(str(folder), compute_type="float32", inter_threads=1, intra_threads=1)
+    sources, targets = _examples(model)
+    source_names, target_names = names(task.source), names(task.target)
+    given = [[source_names[id] for id in row] for row in sources]
+    scored = translator.score_batch(given, [[target_names[id] for id in row] for row in targets], max_input_length=0)
+    found = torch.tensor([value for each in scored for value in each.log_probs])
+    expected = torch.cat([_log_probabilities(task, *row)[1] for row in zip(sources, targets, strict=True)])
+    difference = float((found - expected).abs().max())
+    ids = {name: id for id, name in enumerate(target_names)}
+    answers = translator.translate_batch(
+        given, beam_size=1, max_input_length=0, max_decoding_length=16, min_decoding_length=0,
+        suppress_sequences=[[target_names[PAD]], [target_names[START]]], return_end_token=True,
+    )  # fmt: skip
+    for source, answer in zip(sources, answers, strict=True):
+        written = [ids[name] for name in answer.hypotheses[0]]
+        best, chosen = _log_probabilities(task, source, written[: len(written) - (written[-1] == END)])
+        difference = max(difference, float((best - chosen)[: len(written)].max()))
+    if not difference <= TOLERANCE:
+        raise UserError(
+            f"What CTranslate2 makes of this model differs by {difference:.1e} in its log-probabilities, expected "
+            f"{TOLERANCE:.0e} at most: use the torch engine."
+        )
+    return difference
+
+
+@torch.no_grad()
+def _log_probabilities(task: Convert, source: list[int], target: list[int]) -> tuple[Tensor, Tensor]:
+    """For each token of a target and its end the best log-probability of all that may be written, and its own."""
+    task.network.eval()
+    batch = task.batch([(source, [*target, END])])
+    found = task.network(batch)[0].float().log_softmax(-1)
+    allowed = found.clone()
+    allowed[:, [PAD, START]] = -torch.inf
+    return allowed.max(-1).values, found.gather(-1, batch.target[0][:, None])[:, 0]
+
+
+def _examples(model: Model) -> tuple[Rows, Rows]:
+    """Sources and targets that the converted model has positions for."""
+    task = refuse(model)
+    most, generator = min(64, positions(model) - 2), np.random.default_rng(1)
+    lengths = [n for n in (1, 2, 5, 12, 30, most) if n <= most]
+
+    def rows(size: int, counts: list[int]) -> Rows:
+        return [generator.integers(min(4, size - 1), size, n).tolist() for n in counts]
+
+    sources, targets = rows(task.source.size, lengths), rows(task.target.size, [*reversed(lengths)])
+    for source, target in islice(_pairs(model), 20):
+        sources.append(source[:most] or [UNKNOWN])
+        targets.append(target[:most])
+    return sources, targets
+
+
+def _pairs(model: Model) -> Iterator[tuple[list[int], list[int]]]:
+    """The first of the run's data, where it can be read."""
+    task = refuse(model)
+    try:
+        for pair in read(model.config.data.train, model.config.task, model.config.data):
+            yield task.source.encode(pair.source), task.target.encode(pair.target)
+    except UserError:
+        return
