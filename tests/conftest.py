@@ -1,10 +1,12 @@
-"""Small trained runs, made once and shared by all tests and all xdist workers; tests only read them."""
+"""Small trained runs, made once and shared by all tests and all xdist workers, which only read them; and the commands."""
 
 import fcntl
+import json
 import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,3 +126,42 @@ def blind(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
         regard.train(folder / "data.tsv", folder / "run", steps=2, set=settings, quiet=True)
 
     return once("blind", make)
+
+
+# ---- commands ------------------------------------------------------------------------------------------------------
+
+
+class Regard:
+    """Runs commands in this process; `run(*arguments, given=…)` is what they print."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.capsys, self.monkeypatch, self.folder = capsys, monkeypatch, folder
+        self.said = ""
+
+    def run(self, *arguments: str | Path, given: str | None = None, code: int = 0) -> str:
+        if given is not None:
+            (self.folder / "given").write_text(given, encoding="utf-8")
+            self.monkeypatch.setattr("sys.stdin", (self.folder / "given").open(encoding="utf-8"))
+        from regard.cli import main
+
+        self.capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main([str(argument) for argument in arguments])
+        out, self.said = self.capsys.readouterr()
+        assert left.value.code == code, self.said
+        return out
+
+    def lines(self, *arguments: str | Path, given: str | None = None) -> list[str]:
+        out = self.run(*arguments, given=given)
+        assert out.endswith("\n")
+        return out[:-1].split("\n")
+
+    def objects(self, *arguments: str | Path, given: str | None = None) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines(*arguments, "--json", given=given)]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Regard:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REGARD_DEBUG", raising=False)
+    return Regard(capsys, monkeypatch, tmp_path)

@@ -9,53 +9,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import regard
 from regard import predicting
-from regard.cli import main
 from regard.predicting import Shown
-from tests.conftest import SPELLED
+from tests.conftest import SPELLED, Regard
 
 COMMAND = [sys.executable, "-c", "from regard.cli import main; main()"]
 PLAIN = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
-
-
-class Regard:
-    """Runs commands in this process; `run(*arguments, given=…)` is what they print."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        self.capsys, self.monkeypatch, self.folder = capsys, monkeypatch, folder
-        self.said = ""
-
-    def run(self, *arguments: str | Path, given: str | None = None, code: int = 0) -> str:
-        if given is not None:
-            (self.folder / "given").write_text(given, encoding="utf-8")
-            self.monkeypatch.setattr("sys.stdin", (self.folder / "given").open(encoding="utf-8"))
-        self.capsys.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main([str(argument) for argument in arguments])
-        out, self.said = self.capsys.readouterr()
-        assert left.value.code == code, self.said
-        return out
-
-    def lines(self, *arguments: str | Path, given: str | None = None) -> list[str]:
-        out = self.run(*arguments, given=given)
-        assert out.endswith("\n")
-        return out[:-1].split("\n")
-
-    def objects(self, *arguments: str | Path, given: str | None = None) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.lines(*arguments, "--json", given=given)]
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Regard:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REGARD_DEBUG", raising=False)
-    return Regard(capsys, monkeypatch, tmp_path)
 
 
 def words(count: int, seed: int = 7) -> list[str]:

@@ -23,12 +23,12 @@ from regard.inputs.tokens import END, Tokenizer
 from regard.outputs.converter import Batch
 from regard.preparing import Split, build
 from regard.running import Model
+from tests.conftest import Regard
 from tests.exchange import published
 from tests.models.same import shake
-from tests.test_cli import Regard, cli, sentences
+from tests.test_cli import sentences
 
 pytest.importorskip("ctranslate2")
-assert cli  # a fixture
 
 CHOSEN = random.Random(0)
 TEXTS = [" ".join("".join(CHOSEN.choices("abcdefgh", k=3)) for _ in range(CHOSEN.randint(1, 6))) for _ in range(120)]

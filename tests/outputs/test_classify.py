@@ -20,7 +20,7 @@ from regard.outputs.classifier import pool
 from regard.outputs.classify import Classify, Settings
 from regard.preparing import build
 from regard.training import Interrupted, Trainer
-from tests.test_cli import Regard
+from tests.conftest import Regard
 from tests.test_training import digest
 
 KINDS = ["recurrent", "attentive", "transformer", "bert", "gpt", "deepsets"]
@@ -194,12 +194,6 @@ def reviews(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
         regard.train(folder / "data.tsv", folder / "run", steps=40, set=TINY, task="classify", quiet=True)
 
     return once("reviews", make)
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Regard:
-    monkeypatch.chdir(tmp_path)
-    return Regard(capsys, monkeypatch, tmp_path)
 
 
 def test_it_learns_what_decides(reviews: Path) -> None:

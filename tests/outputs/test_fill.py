@@ -25,9 +25,9 @@ from regard.outputs.blanks import parse
 from regard.outputs.fill import Fill, cut, enclosed
 from regard.outputs.filler import Batch, Masked, Permuted, targets_of
 from regard.outputs.task import Shown
+from tests.conftest import Regard
 from tests.models.same import shake
 from tests.models.test_bert import translated
-from tests.test_cli import Regard
 
 LINES = [
     "the cat sat on the mat , and the dog ran .",
@@ -496,13 +496,6 @@ def sounds(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
             regard.train(folder / "text", folder / kind, task="fill", steps=150, set=chosen, quiet=True)
 
     return once("sounds", make_runs)
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Regard:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REGARD_DEBUG", raising=False)
-    return Regard(capsys, monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["bert", "xlnet"])

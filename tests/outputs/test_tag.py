@@ -22,7 +22,7 @@ from regard.outputs.sentences import Sentences
 from regard.outputs.tag import Settings, Tag
 from regard.preparing import build
 from regard.training import Interrupted, Trainer
-from tests.test_cli import Regard
+from tests.conftest import Regard
 from tests.test_training import digest
 
 TINY = [
@@ -235,12 +235,6 @@ def named(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
         regard.train(folder / "data.conll", folder / "run", steps=60, set=quick, quiet=True)
 
     return once("named", make)
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Regard:
-    monkeypatch.chdir(tmp_path)
-    return Regard(capsys, monkeypatch, tmp_path)
 
 
 def test_it_learns_tags_from_context_and_from_endings(speech: Path) -> None:
