@@ -176,8 +176,8 @@ def test_vocabularies_and_tokens_are_made_once(
     run: Path, pairs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made: list[object] = []
-    learn = preparing._vocabularies
-    monkeypatch.setattr(preparing, "_vocabularies", lambda *given: made.append(given) or learn(*given))
+    learn = preparing.vocabularies_of
+    monkeypatch.setattr(preparing, "vocabularies_of", lambda *given: made.append(given) or learn(*given))
     before = {path.name: path.read_bytes() for path in [run / "source.json", *(run / "cache").iterdir()]}
     assert torture.train(pairs, run) is None
     assert not made

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,12 +13,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import regard
-from regard import checkpoint
+from regard import checkpoint, training
 from regard.config import Training
+from regard.data.batches import Reader
 from regard.data.reading import Pair
 from regard.errors import UserError
+from regard.parallel import Loss, World
 from regard.training import Trainer, rate_at
 
 TINY = [
@@ -236,3 +241,104 @@ except regard.UserError as error:
     assert "does not fit into memory: --set training.budget=50000 training.accumulate=2" in done.stdout, done.stderr[
         -500:
     ]
+
+
+# ---- what a GPU wants, tried on a CPU ------------------------------------------------------------------------------
+
+SMALL = ["model.kind=transformer", "model.width=16", "model.heads=2", "model.hidden=32", "model.layers=1"]
+
+
+def test_batches_read_ahead_and_a_copy_elsewhere_change_nothing(
+    pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device of another name, so that a copy of the network is trained, and rows that a thread reads; stopped in the
+    middle of an epoch too."""
+    regard.train(pairs, tmp_path / "plain", steps=20, set=TINY, quiet=True)
+    inner, step = World.__init__, Trainer._step
+
+    def elsewhere(self: World) -> None:
+        inner(self)
+        self.device = torch.device("cpu", 0)
+
+    def stopping(self: Trainer) -> tuple[float, int]:
+        found = step(self)
+        self.stop = self.at.step == 13
+        return found
+
+    monkeypatch.setattr(World, "__init__", elsewhere)
+    monkeypatch.setattr(training, "Reader", lambda *given, ahead: Reader(*given, ahead=True))
+    monkeypatch.setattr(Trainer, "_step", stopping)
+    with pytest.raises(training.Interrupted):
+        regard.train(pairs, tmp_path / "other", steps=20, set=TINY, quiet=True)
+    monkeypatch.setattr(Trainer, "_step", step)
+    regard.train(pairs, tmp_path / "other", steps=20, set=TINY, quiet=True)
+    assert digest(tmp_path / "other") == digest(tmp_path / "plain")
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("other", "plain")]
+    assert models[0] == models[1]
+    scores = [json.loads((tmp_path / name / "results.json").read_text()) for name in ("other", "plain")]
+    assert scores[0]["validation"] == scores[1]["validation"]
+
+
+def batch_of(model: regard.Model, pairs: Path) -> object:
+    lines = [line.split("\t") for line in pairs.read_text().splitlines()[:16]]
+    return model.task.batch([*model.task.rows([Pair(s, t, "", 0) for s, t in lines])])
+
+
+@pytest.mark.parametrize("kind", [SMALL, ["model.cell=gru"]], ids=["transformer", "recurrent"])
+def test_bfloat16_is_near_and_weights_stay_whole(kind: list[str], pairs: Path, tmp_path: Path) -> None:
+    given = [*TINY, *kind, "model.dropout=0", "training.precision=bfloat16"]
+    model = regard.train(pairs, tmp_path / "run", steps=10, set=given, quiet=True)
+    newest = sorted((tmp_path / "run" / "state").glob("[0-9]*"))[-1]
+    for name in ("weights", "optimiser"):
+        assert {tensor.dtype for tensor in load_file(newest / f"{name}.safetensors").values()} == {torch.float32}
+    batch, loss = batch_of(model, pairs), Loss(model.network)
+    exact = loss(batch, 0.1)
+    with torch.autocast("cpu", torch.bfloat16):
+        near = loss(batch, 0.1)
+    assert near.dtype == torch.float32
+    assert near.item() != exact.item()
+    assert near.item() == pytest.approx(exact.item(), rel=0.02)
+    losses = [json.loads(line)["loss"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    whole = regard.train(pairs, tmp_path / "whole", steps=10, set=[*given, "training.precision=float32"], quiet=True)
+    first = [json.loads(line)["loss"] for line in (whole.folder / "metrics.jsonl").read_text().splitlines()]
+    assert losses == pytest.approx(first, rel=0.02)
+
+
+def test_a_processor_without_such_kernels_is_one_sentence(pairs: Path, tmp_path: Path) -> None:
+    """Many have none for an LSTM; those that do train it."""
+    try:
+        regard.train(pairs, tmp_path / "run", steps=1, set=[*TINY, "training.precision=bfloat16"], quiet=True)
+    except UserError as error:
+        assert "--set training.precision=float32" in str(error)  # noqa: PT017
+
+
+COMPILER = any(map(shutil.which, ("c++", "g++", "clang++")))
+INDUCTOR = [pytest.mark.soak, pytest.mark.skipif(not COMPILER, reason="torch.compile needs a C++ compiler")]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=INDUCTOR)])
+def test_the_compiled_loss_is_the_same(backend: str, pairs: Path, tmp_path: Path) -> None:
+    """Traced and run step by step; with C++ made of it, which takes minutes, by `make soak`."""
+    model = regard.train(pairs, tmp_path / "run", steps=1, set=[*TINY, *SMALL, "model.dropout=0"], quiet=True)
+    plain, compiled, batch = Loss(model.network), Loss(model.network), batch_of(model, pairs)
+    compiled.compile(dynamic=True, backend=backend)
+    found = []
+    for loss in (plain, compiled):
+        model.network.zero_grad(set_to_none=True)
+        value = loss(batch, 0.1)
+        value.backward()
+        found.append([value.detach(), *(parameter.grad for parameter in model.network.parameters())])
+    assert compiled._compiled_call_impl is not None
+    for expected, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_training_says_what_it_needs_and_what_it_took(
+    pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    regard.train(pairs, tmp_path / "run", steps=2, set=TINY)
+    said = capsys.readouterr().err
+    assert re.search(
+        r"training needs about \d\.\d\d GB of memory: .* for weights and optimiser, .* for a batch\n", said
+    )
+    assert re.search(r"peak memory: \d\.\d\d GB\n", said)

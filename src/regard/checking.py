@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from regard import choosing, verifying
+from regard import choosing, memory, starting, verifying
 from regard import config as settings
 from regard.config import Config
-from regard.data.check import check_pairs
+from regard.data.batches import Batches, Rows
+from regard.data.check import Report, check_pairs
 from regard.errors import UserError
-from regard.preparing import read
+from regard.outputs.task import UNITS, Row, Task
+from regard.parallel import Loss
+from regard.preparing import build, fits, read, shapes, vocabularies_of
 from regard.running import Model, load, refuse_missing
 from regard.tasks import TASKS
+
+SAMPLE = 30_000  # pairs that stand for all of them where memory is predicted
 
 
 def check(targets: Sequence[str], test: Sequence[str], *, accept: bool = False) -> tuple[str, bool]:
@@ -27,30 +35,61 @@ def check(targets: Sequence[str], test: Sequence[str], *, accept: bool = False) 
         raise UserError(f"--accept takes the files of a run as they are, but {first} is not a run folder.")
     if first.suffix in (".yaml", ".yml"):
         config = settings.load(first)
-        report, sound = check_data(config.data.train, [*config.data.test, *test], config)
-        return f"{first}: all settings are valid\n{expectation(config)}\n\n{report}", sound
-    report, sound = check_data(list(targets), test)
+        found = check_data(config.data.train, [*config.data.test, *test], config)
+        expected = expectation(config, found.statistics.pairs)
+        return f"{first}: all settings are valid\n{expected}\n\n{found.render()}", not found.faults
+    found = check_data(list(targets), test)
+    report, sound = found.render(), not found.faults
     if sound:
         config, reasons = choosing.choose(list(targets), faults="skip")
         lines = [f"  {key}: {why}" for key, why in reasons.items()]
-        report += "\n\n`regard train` would choose\n" + "\n".join(lines) + f"\n{expectation(config)}"
+        report += "\n\n`regard train` would choose\n" + "\n".join(lines)
+        report += f"\n{expectation(config, found.statistics.pairs)}"
     return report, sound
 
 
-def check_data(paths: Sequence[str], test: Sequence[str], config: Config | None = None) -> tuple[str, bool]:
+def check_data(paths: Sequence[str], test: Sequence[str], config: Config | None = None) -> Report:
     """A report on files, read as the settings say if there are any."""
     how = (TASKS[config.task].reads, config.data.encoding) if config else ()
-    found = check_pairs([Path(path) for path in paths], [Path(path) for path in test], *how)
-    return found.render(), not found.faults
+    return check_pairs([Path(path) for path in paths], [Path(path) for path in test], *how)
 
 
-def expectation(config: Config) -> str:
-    """What a training of these settings needs in memory: weights, gradients, two moments, and a batch's activations."""
-    parameters = config.parameters()
-    width, layers = (getattr(config.model, key, 1) for key in ("width", "layers"))
-    activations = config.training.budget * (width * 30 * layers + 2 * (getattr(config.tokens, "size", 0) or 200)) * 4
-    total = 16 * parameters + activations + 400e6
-    return f"about {parameters / 1e6:.1f} million parameters; training needs about {total / 1e9:.1f} GB of memory"
+def expectation(config: Config, pairs: int) -> str:
+    """What a training of these settings needs in memory, and what to do if that is more than there is.
+
+    It is tried with vocabularies and batches of the first SAMPLE of so many pairs.
+    """
+    data, kind = config.data, TASKS[config.task]
+    sample = [*islice(read(data.train, config.task, data, lambda _: None), SAMPLE)]
+    given = starting.given(config, Path(config.training.start)) if config.training.start else {}
+    vocabularies = vocabularies_of(config, lambda: iter(sample), given)
+    count = sum(math.prod(shape) for shape in shapes(config, vocabularies).values())
+    about = f"about {count / 1e6:.1f} million parameters"
+    if 16 * count > settings.memory():  # there is no room to try
+        need = memory.Need(memory.resident(), 12 * count, 4 * count, settings.memory())
+    else:
+        task = build(config, vocabularies)
+        rows = [row for row in task.stored(iter(sample)) if fits(row, data.longest)]
+        if not rows:
+            return f"{about}; no {UNITS[kind.reads]} is left to train on: see data.longest"
+        need = _tried(config, task, rows, len(rows) * max(1, pairs) // max(1, len(sample)))
+    return f"{about}; {need.sentence(config.training)}"
+
+
+def _tried(config: Config, task: Task, rows: Sequence[Row], count: int) -> memory.Need:
+    """What is needed to train on `count` rows such as these."""
+    how = config.training
+    lengths = np.array([[len(field) for field in row] for row in rows], dtype=np.int32)
+    plain, cpu = Loss(task.network), torch.device("cpu")
+
+    def loss(chosen: Rows) -> Tensor:
+        batch = task.batch([tuple(np.array(field) for field in rows[i]) for i in chosen])
+        with memory.rounded(how, cpu):
+            found: Tensor = plain(batch, how.smoothing)
+        return found
+
+    batches = Batches(lengths, how.budget, how.seed)
+    return memory.predict(task.network, loss, batches, cpu, count)
 
 
 def check_run(run: Path, *, accept: bool) -> tuple[str, bool]:

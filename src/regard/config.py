@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -18,6 +18,10 @@ Position = Literal[
 ]
 Activation = Literal["relu", "gelu", "gelu_tanh", "swish"]
 Score = Literal["none", "mean", "dot", "scaled_dot", "bilinear", "additive", "mlp"]
+Width = Annotated[int, Field(ge=2, le=65536, description="width of the vectors between layers")]
+Hidden = Annotated[int, Field(ge=1, le=1_000_000, description="inner width of the feed-forward parts")]
+Heads = Annotated[int, Field(ge=1, le=4096, description="attention heads; they divide the width")]
+Dropout = Annotated[float, Field(ge=0, lt=1, description="share of numbers dropped in training")]
 
 
 class Section(BaseModel):
@@ -34,14 +38,28 @@ class Data(Section):
     longest: int = Field(256, ge=1, le=10**6, description="what has more tokens on a side is left out of training")
 
 
-class Transformer(Section):
+class Layers(Section):
+    """What every kind of Transformer has."""
+
+    products: ClassVar[int] = 4  # matrices of width × width in the attention of a layer
+
+    kind: str
+    layers: int = Field(4, ge=1, le=1000, description="layers, on each side where there are two")
+    width: Width = 256
+    hidden: Hidden = 1024
+    heads: Heads = 4
+    dropout: Dropout = 0.1
+    norm: Literal["pre", "post"] = Field("pre", description="layer normalisation before or after each part")
+
+    def parameters(self) -> int:
+        """The weights of the layers of one side, without tables."""
+        return self.layers * (self.products * self.width**2 + 2 * self.width * self.hidden)
+
+
+class Transformer(Layers):
     kind: Literal["transformer"] = Field("transformer", description="transformer or recurrent")
     layers: int = Field(3, ge=1, le=1000, description="layers of the encoder, and of the decoder")
-    width: int = Field(256, ge=2, le=65536, description="width of the vectors between layers")
-    hidden: int = Field(512, ge=1, le=1_000_000, description="inner width of the feed-forward parts")
-    heads: int = Field(4, ge=1, le=4096, description="attention heads; they divide the width")
-    dropout: float = Field(0.1, ge=0, lt=1, description="share of numbers dropped in training")
-    norm: Literal["pre", "post"] = Field("pre", description="layer normalisation before or after each part")
+    hidden: Hidden = 512
     position: Position = Field("sinusoidal", description="how positions come in")
     tied: bool = Field(True, description="the output layer is the target's embedding table")
     activation: Activation = Field("relu", description="inside the feed-forward parts")
@@ -57,24 +75,14 @@ class Recurrent(Section):
     attention: Score = Field("additive", description="none, mean, or a score: dot, scaled_dot, bilinear, additive, mlp")
     heads: int = Field(0, ge=0, le=4096, description="0: states are keys and values; 1: projected; more: multi-head")
     feeding: bool = Field(True, description="the last output is fed back into the next step")
-    dropout: float = Field(0.1, ge=0, lt=1, description="share of numbers dropped in training")
+    dropout: Dropout = 0.1
     tied: bool = Field(True, description="the output layer is the target's embedding table")
 
 
-class Bert(Section):
+class Bert(Layers):
     """An encoder alone, for every task that reads whole rows of tokens: START, the tokens, END."""
 
     kind: Literal["bert"] = Field("bert", description="which network")
-    layers: int = Field(4, ge=1, le=1000, description="layers of the encoder")
-    width: int = Field(256, ge=2, le=65536, description="width of the vectors between layers")
-    hidden: int = Field(1024, ge=1, le=1_000_000, description="inner width of the feed-forward parts")
-    heads: int = Field(4, ge=1, le=4096, description="attention heads; they divide the width")
-    dropout: float = Field(0.1, ge=0, lt=1, description="share of numbers dropped in training")
-    norm: Literal["pre", "post"] = Field("pre", description="layer normalisation before or after each part")
-
-    def parameters(self) -> int:
-        """The weights of the layers, without tables."""
-        return self.layers * (4 * self.width**2 + 2 * self.width * self.hidden)
 
 
 class Training(Section):
@@ -92,6 +100,8 @@ class Training(Section):
     patience: int = Field(10, ge=1, description="validations without a better score before it stops")
     average: int = Field(5, ge=1, description="checkpoints averaged at the end, if that scores better")
     parallel: Literal["ddp", "fsdp"] = Field("ddp", description="under torchrun: whole copies, or sharded weights")
+    precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products; weights are float32")
+    compile: bool = Field(False, description="translate the loss to machine code first; minutes that pay on a GPU")
     seed: int = Field(1, ge=0, lt=2**63, description="governs weights, order and dropout")
     start: str | None = Field(None, description="run whose weights and vocabulary this one began with; empty: none")
 

@@ -66,7 +66,7 @@ def prepare(
         say(f"holding out {'the last' if kind.contiguous else 'about'} {config.data.held_out} for validation")
     origin = _origin(config, files or checksum([*config.data.train, *config.data.valid]))
     stored = _reuse(run, kind.files, origin, say)
-    task = build(config, stored.vocabularies if stored else _vocabularies(config, split, given or {}))
+    task = build(config, stored.vocabularies if stored else vocabularies_of(config, split.train, given or {}))
     stored = stored or _make(config, split, task, run, origin)
     if skipped:
         say(f"skipped {len({*skipped}):,} faulty lines, the first: {skipped[0]}")
@@ -84,11 +84,14 @@ def prepare(
     return Prepared(task, stored.store, valid, stored.store.checksum)
 
 
-def _vocabularies(config: Config, split: Split, given: Mapping[str, Tokenizer]) -> Vocabularies:
+def vocabularies_of(
+    config: Config, pairs: Callable[[], Iterator[Pair]], given: Mapping[str, Tokenizer]
+) -> Vocabularies:
+    """The given vocabularies, and others as learned from the training data, which `pairs()` reads once."""
     kind = TASKS[config.task]
     if {*kind.files} <= {*given} - {*starting.CLASSES}:
         return tuple(given[name] for name in kind.files)
-    return starting.chosen(kind.files, kind.learn(config, split.train), given)
+    return starting.chosen(kind.files, kind.learn(config, pairs), given)
 
 
 def _origin(config: Config, files: str) -> dict[str, Any]:
@@ -232,13 +235,18 @@ def store_rows(config: Config, split: Split, task: Task, folder: Path) -> tuple[
     def rows() -> Iterator[Row]:
         nonlocal left_out
         for row in task.stored(split.train()):
-            if max(len(row[0]), len(row[-1])) > config.data.longest or not row[0]:
-                left_out += 1
-            else:
+            if fits(row, config.data.longest):
                 yield row
+            else:
+                left_out += 1
 
     size = max(vocabulary.size for vocabulary in task.vocabularies)
     return write_store(folder, rows(), task.fields, vocabulary=size), left_out
+
+
+def fits(row: Row, longest: int) -> bool:
+    """Whether a row is trained on."""
+    return bool(row[0]) and max(len(row[0]), len(row[-1])) <= longest
 
 
 def checksum(paths: Sequence[str]) -> str:

@@ -5,34 +5,32 @@ from __future__ import annotations
 import copy
 import json
 import math
-import re
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from pydantic import TypeAdapter, ValidationError
-from torch import Tensor
+from torch import Tensor, nn
 
-from regard import checkpoint, sums
+from regard import checkpoint, memory, sums
 from regard.attention.equation import NotFinite
 from regard.board import Board
 from regard.config import Config, Training
-from regard.data.batches import Batches, share
+from regard.data.batches import Batches, Content, Reader, Rows, share
 from regard.errors import UserError
 from regard.metrics import Score
-from regard.parallel import World, like, whole, without_sync, wrap
+from regard.parallel import Loss, World, like, whole, without_sync, wrap
 from regard.preparing import Prepared, Say
 from regard.progress import Progress
 
 SAVE_SECONDS = 600.0  # of training that a crash may cost, if validations are rare
 WARM = 12  # steps timed before the number of steps is settled
 Window = list[tuple[float, int, float]]  # loss, tokens and seconds of the steps since the last validation
-OUT_OF_MEMORY = re.compile("out of memory|not enough memory|allocate memory|bad_alloc")
 BAD_STEPS = 5  # non-finite steps in a row that end a run
 
 
@@ -77,11 +75,17 @@ class Trainer:
         self.world = world = world or World()
         self.config, self.task, self.store, self.valid = config, prepared.task, prepared.store, prepared.valid
         sharded = world.size > 1 and self.how.parallel == "fsdp"
-        self.network = copy.deepcopy(self.task.network) if sharded else self.task.network
+        # Elsewhere than in main memory a copy is trained, and the task's own network validates with its weights.
+        apart = sharded or world.device != torch.device("cpu")
+        self.network = copy.deepcopy(self.task.network).to(world.device) if apart else self.task.network
         self.loss = wrap(self.network, world, self.how.parallel)
+        if self.how.compile:
+            self.loss.compile(dynamic=True)  # lengths differ from batch to batch
         if world.rank:
             torch.manual_seed(self.how.seed + 1_000_003 * world.rank)  # other dropout than process 0's
         self.batches = Batches(self.store.lengths, self.how.budget, self.how.seed)
+        # A CPU is busy with the step itself; a GPU leaves it time to read the next rows meanwhile.
+        self.reader = Reader(self.store, self.batches, world.rank, world.size, ahead=world.device.type == "cuda")
         named = list(self.network.named_parameters())
         decayed = [p for name, p in named if p.dim() > 1 and "table" not in name]
         others = [p for name, p in named if not (p.dim() > 1 and "table" not in name)]
@@ -102,6 +106,7 @@ class Trainer:
         """Until the steps, the minutes or the patience are used up, or somebody stops it."""
         with self._signals():
             if self.at.step == 0:
+                self._foretell()
                 self._try_largest()
             started = time.monotonic() - self.at.seconds
             window = self.window
@@ -133,17 +138,17 @@ class Trainer:
         """One update from `accumulate` batches; the loss is a mean over all their predictions."""
         if not self.network.training:  # after a validation; asking every module each time would take a while
             self.network.train()
-        rows = [self._next() for _ in range(self.how.accumulate)]
+        read = [self._next() for _ in range(self.how.accumulate)]
+        rows = [chosen for chosen, _ in read]
         tokens = sum(self.task.predictions(self.store.lengths[chosen]) for chosen in rows)
         total = 0.0
         self.optimiser.zero_grad(set_to_none=True)
-        for number, chosen in enumerate(rows):
-            own = share(chosen, self.world.rank, self.world.size)
+        for number, (chosen, own) in enumerate(read):
             # A process without rows still takes part, with a weight of zero: the others wait for it.
-            batch = self.task.batch([self.store[int(i)] for i in (own if len(own) else chosen[:1])])
+            weight = 1.0 if len(chosen) > self.world.rank else 0.0
             with without_sync(self.loss, last=number == len(rows) - 1):
                 try:
-                    loss = self.loss(batch, self.how.smoothing) * (1.0 if len(own) else 0.0)
+                    loss = self._loss(own, self.loss) * weight
                 except NotFinite:
                     if self.world.size > 1:
                         raise
@@ -163,12 +168,19 @@ class Trainer:
             self.optimiser.step()
         return total / tokens, int(sum(self.store.lengths[chosen].sum() for chosen in rows))
 
-    def _next(self) -> Any:
+    def _loss(self, rows: Content, module: nn.Module) -> Tensor:
+        """The summed loss of some rows."""
+        batch = memory.moved(self.task.batch(rows), self.world.device)
+        with memory.rounded(self.how, self.world.device):
+            loss: Tensor = module(batch, self.how.smoothing)
+        return loss
+
+    def _next(self) -> tuple[Rows, Content]:
+        """The rows of the next global batch, and the content of those that are this process's."""
         if self.at.batch >= self.batches.count(self.at.epoch):
             self.at.epoch, self.at.batch = self.at.epoch + 1, 0
-        chosen = self.batches.batch_at(self.at.epoch, self.at.batch)
         self.at.batch += 1
-        return chosen
+        return self.reader.at(self.at.epoch, self.at.batch - 1)
 
     def _skip(self, rows: list[Any]) -> None:
         """A loss or gradient that is no number: nothing is applied, the batch is named, a few in a row end the run."""
@@ -184,36 +196,40 @@ class Trainer:
                 f"{self.run / 'state'}; look at these rows, or begin another run (-o) with a lower training.rate."
             )
 
+    def _foretell(self) -> None:
+        """Say what will be needed; how several processes share it, a trial in one of them does not show."""
+        if self.world.size > 1:
+            return
+        plain = Loss(self.network)
+        with self._memory(first=True):
+            need = memory.predict(
+                self.network, lambda rows: self._loss(self.reader.content(rows), plain), self.batches, self.world.device
+            )
+        self.progress.say(need.sentence(self.how))
+
     def _try_largest(self) -> None:
         """The batch that needs the most memory comes first: better to fail now than after an hour."""
         largest = self.batches.largest()
         chosen = share(largest, self.world.rank, self.world.size) if len(largest) >= self.world.size else largest
-        random = torch.get_rng_state()
+        random = memory.random_state(self.world.device)
         try:
             with self._memory(first=True):
                 self.network.train()
-                self.loss(self.task.batch([self.store[int(i)] for i in chosen]), self.how.smoothing).backward()
+                self._loss(self.reader.content(chosen), self.loss).backward()
         finally:
             self.optimiser.zero_grad(set_to_none=True)
-            torch.set_rng_state(random)
+            memory.set_random_state(random, self.world.device)
 
-    @contextmanager
-    def _memory(self, *, first: bool = False) -> Iterator[None]:
+    def _memory(self, *, first: bool = False) -> AbstractContextManager[None]:
         """Out of memory is said with a remedy. Nothing is saved then: the step is half done, the last state whole."""
-        try:
-            yield
-        except (RuntimeError, MemoryError) as error:
-            if not isinstance(error, MemoryError) and not OUT_OF_MEMORY.search(str(error)):
-                raise
-            smaller = f"--set training.budget={self.how.budget // 2} training.accumulate={2 * self.how.accumulate}"
-            if first:
-                raise UserError(
-                    f"The largest batch ({self.how.budget} tokens) does not fit into memory: {smaller}."
-                ) from error
-            raise UserError(
-                f"Out of memory at step {self.at.step}: what was saved before is in {self.run / 'state'}; make room "
-                f"and give the same command, or begin another run (-o) with {smaller}."
-            ) from error
+        large = f"The largest batch ({self.how.budget} tokens) does not fit into memory:"
+        saved = f"what was saved before is in {self.run / 'state'}; make room and give the same command, or begin"
+        return memory.shortage(
+            lambda: (
+                (large if first else f"Out of memory at step {self.at.step}: {saved} another run (-o) with")
+                + f" {memory.smaller(self.how)}."
+            )
+        )
 
     def _settle(self, window: Window) -> None:
         """How many steps fit into the minutes: from the first ones, and again if the machine's speed has changed.
@@ -349,17 +365,15 @@ class Trainer:
                 f"All steps are saved, but {_plain(error)}: mend that and give the same command."
             ) from error
         checkpoint.put_weights(self.task.network, checkpoint.load_weights(model), model)
+        self.progress.say(f"peak memory: {memory.gigabytes(memory.peak(self.world.device))}")
 
     def save(self, *, must: bool = False) -> bool:
         """The state, whole or not at all; whether that went well. If it `must`, a failure ends the run."""
         inner = self.optimiser.state_dict()["state"]
         moments = {f"{i}.{key}": whole(value) for i, entry in inner.items() for key, value in entry.items()}
-        random = self.world.tensors(torch.get_rng_state())
-        tensors = {
-            "weights": self._whole_weights(),
-            "optimiser": moments,
-            "random": {f"torch.{rank}": state for rank, state in enumerate(random)},
-        }
+        state = memory.random_state(self.world.device).to(self.world.device)
+        random = {f"torch.{rank}": each.cpu() for rank, each in enumerate(self.world.tensors(state))}
+        tensors = {"weights": self._whole_weights(), "optimiser": moments, "random": random}
         self.saved = self.at.seconds
         if not self.world.first:
             return True
@@ -430,7 +444,7 @@ class Trainer:
         checkpoint.put_weights(self.network, weights, self.run / "state")
         self._load_optimiser(tensors["optimiser"])
         if (random := tensors["random"].get(f"torch.{self.world.rank}")) is not None:
-            torch.set_rng_state(random)
+            memory.set_random_state(random, self.world.device)
 
     def _check_kept(self, say: Say) -> None:
         """Checkpoints that are gone or damaged are said and done without; a lost best is taken back from the model."""

@@ -1,13 +1,16 @@
 """Batches hold every row once, keep the budget, waste little, and depend on the seed and the epoch alone."""
 
+import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.batches import LEAST_FILL, Batches, pad, share
+from regard.data.batches import LEAST_FILL, Batches, Reader, pad, share
+from regard.data.store import Store, write_store
 from regard.errors import UserError
 
 tables = st.integers(1, 3).flatmap(
@@ -126,3 +129,56 @@ def test_pad() -> None:
     padded = pad([np.array([1, 2, 3], dtype=np.uint16), np.array([], dtype=np.uint16), np.array([4])], pad_id=9)
     assert (padded.tolist(), padded.dtype) == ([[1, 2, 3], [9, 9, 9], [4, 9, 9]], np.int64)
     assert pad([]).shape == (0, 0)
+
+
+# ---- reading -------------------------------------------------------------------------------------------------------
+
+
+def stored(folder: Path, rows: int = 60) -> Store:
+    generator = np.random.default_rng(0)
+    sides = [[generator.integers(1, 50, size=generator.integers(1, 9)).tolist() for _ in range(2)] for _ in range(rows)]
+    return write_store(folder, sides, vocabulary=50)
+
+
+def test_reading_ahead_gives_the_same_batches_from_any_place(tmp_path: Path) -> None:
+    store = stored(tmp_path)
+    batches = Batches(store.lengths, 60, seed=3)
+    ahead, plain = Reader(store, batches, 1, 2, ahead=True), Reader(store, batches, 1, 2)
+    places = [(epoch, number) for epoch in (0, 1) for number in range(batches.count(epoch))]
+    assert len(places) > 20
+    for place in [*places, *places[5:9], places[2], *places[-3:]]:  # in order, and as after a resume
+        chosen, content = ahead.at(*place)
+        assert chosen.tolist() == batches.batch_at(*place).tolist() == plain.at(*place)[0].tolist()
+        own = share(chosen, 1, 2) if len(chosen) > 1 else chosen
+        expected = [[field.tolist() for field in store[int(row)]] for row in own]
+        assert [[field.tolist() for field in row] for row in content] == expected
+        assert [[field.tolist() for field in row] for row in plain.at(*place)[1]] == expected
+
+
+def test_the_next_batch_is_read_in_a_thread_and_copied_from_the_map(tmp_path: Path) -> None:
+    store = stored(tmp_path)
+    reader = Reader(store, Batches(store.lengths, 60, seed=3), ahead=True)
+    readers: list[str] = []
+    inner = reader.content
+    reader.content = lambda rows: readers.append(threading.current_thread().name) or inner(rows)  # type: ignore[method-assign, func-returns-value]
+    content = [reader.at(0, number)[1] for number in range(4)][-1]
+    assert readers[0] == threading.current_thread().name
+    assert all(name.startswith("reader") for name in readers[1:])
+    assert all(type(field) is np.ndarray and field.base is None for row in content for field in row)
+
+
+def test_lengths_of_32_bits_are_not_copied_and_give_the_same_order() -> None:
+    lengths = sentence_lengths(500)
+    batches = Batches(lengths, 300, seed=1)
+    assert batches._lengths is lengths
+    wide = Batches(lengths.astype(np.int64), 300, seed=1)
+    assert [batch.tolist() for batch in batches.order(2)] == [batch.tolist() for batch in wide.order(2)]
+
+
+def test_the_heaviest_batches_begin_with_their_longest_rows() -> None:
+    lengths = np.array([[3, 3]] * 50 + [[2, 90], [80, 1]], dtype=np.int32)
+    found = Batches(lengths, 100, seed=1).heaviest()
+    assert any({50, 51} & {*rows.tolist()} for rows, _ in found)
+    for rows, widest in found:
+        assert lengths[rows[:widest]].max(axis=0).tolist() == lengths[rows].max(axis=0).tolist()
+        assert len({*rows.tolist()}) == len(rows)

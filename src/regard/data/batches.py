@@ -7,22 +7,28 @@ it costs, and what the budget bounds. Rows of like lengths go together, so that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.store import Store
 from regard.errors import UserError
 
 Rows = NDArray[np.int64]
+Place = tuple[int, int]  # an epoch, and the number of a batch in it
+Content = list[tuple[NDArray[Any], ...]]  # rows, an array for each field
 LEAST_FILL = 0.75  # of the budget; lower wastes less on padding, but makes more and less equal batches
+BLOCK = 1 << 20  # rows looked at together where a whole column more would cost memory
 
 
 class Batches:
     """The batches of each epoch: a pure function of the lengths, the budget, the seed and the epoch.
 
     It does not know how many processes there are: `order` gives global batches, and `share` cuts one of them up.
+    Lengths of int32 are not copied; an epoch's order takes 8 bytes a row, and about 45 while it is made.
     """
 
     def __init__(self, lengths: NDArray[Any], budget: int, seed: int, *, shuffle: bool = True) -> None:
@@ -30,13 +36,18 @@ class Batches:
             raise UserError(f"The token budget of a batch is {budget}, expected at least 1.")
         if seed < 0:
             raise UserError(f"The seed is {seed}, expected 0 or more.")
-        self._lengths = np.asarray(lengths, dtype=np.int64)
+        lengths = np.asarray(lengths)
+        self._lengths = lengths if lengths.dtype == np.int32 else lengths.astype(np.int64)
         if self._lengths.ndim != 2 or self._lengths.shape[1] < 1:
             raise ValueError(f"lengths have the shape {self._lengths.shape}, expected (rows, fields)")
         self._budget = budget
         self._seed = seed
         self._shuffle = shuffle
         self._cached: tuple[int, list[Rows]] | None = None
+
+    @property
+    def rows(self) -> int:
+        return len(self._lengths)
 
     def order(self, epoch: int) -> list[Rows]:
         """The batches of an epoch, each an array of row numbers; every row is in exactly one."""
@@ -69,17 +80,31 @@ class Batches:
             return np.empty(0, dtype=np.int64)
         return max(batches, key=lambda batch: (self._padded(batch), -len(batch)))
 
+    def heaviest(self) -> list[tuple[Rows, int]]:
+        """The batches that may need the most memory: the largest, and the one with the longest row, whose attention has
+        the most to look at. Each with its longest rows in front, one for each field, and how many those are."""
+        batches = self.order(0)
+        if not batches:
+            return []
+        longest = max(batches, key=lambda batch: int(self._lengths[batch].max()))
+        largest = self.largest()
+        return [self._widest_first(batch) for batch in ([largest] if longest is largest else [largest, longest])]
+
+    def _widest_first(self, batch: Rows) -> tuple[Rows, int]:
+        first = np.unique(self._lengths[batch].argmax(axis=0))
+        return np.concatenate((batch[first], np.delete(batch, first))), len(first)
+
     def _padded(self, batch: Rows) -> int:
         return len(batch) * int(self._lengths[batch].max(axis=0).sum())
 
     def _make(self, epoch: int) -> list[Rows]:
         rows = len(self._lengths)
         generator = np.random.default_rng([self._seed, epoch])
-        shuffled = generator.permutation(rows) if self._shuffle else np.arange(rows)
+        ordered = generator.permutation(rows) if self._shuffle else np.arange(rows)
         # Sorting is stable, so rows of equal lengths stay in their shuffled order.
         # The width of the bands and the direction vary, or rows of rare lengths would meet in the same batch each time.
         wide, backwards = (generator.uniform(1, 3), generator.random() < 0.5) if self._shuffle else (2.0, False)
-        ordered = shuffled[_by_length(self._lengths[shuffled], wide * self._budget)]
+        ordered = ordered[_by_length(self._lengths[ordered], wide * self._budget)]
         ordered = ordered[::-1] if backwards else ordered
         batches = _cut(ordered, self._lengths[ordered], self._budget)
         if self._shuffle:
@@ -87,35 +112,41 @@ class Batches:
         return batches
 
 
-def _by_length(lengths: NDArray[np.int64], enough: float) -> Rows:
+def _by_length(lengths: NDArray[Any], enough: float) -> Rows:
     """An order in which neighbours are alike in every field.
 
     Sorted by one field alone, the rows of a batch would differ in the other. So rows go by bands of the first field,
     and inside a band by the other fields, up in one band and down in the next: where a batch reaches over the border
     of two bands, its rows are still alike. A band is one length, or as many as it takes to hold `enough` tokens.
     """
-    first = lengths[:, 0]
     if lengths.shape[1] == 1:
-        return np.argsort(first, kind="stable").astype(np.int64)
-    band = _bands(first, lengths.sum(axis=1), enough)
-    others = lengths[:, 1:].sum(axis=1)
-    return np.lexsort((np.where(band % 2 == 0, others, -others), band)).astype(np.int64)
+        return np.argsort(lengths[:, 0], kind="stable").astype(np.int64, copy=False)
+    band = _bands(lengths, enough)
+    others = lengths[:, 1].copy() if lengths.shape[1] == 2 else lengths[:, 1:].sum(axis=1)
+    np.negative(others, out=others, where=band % 2 == 1)
+    return np.lexsort((others, band)).astype(np.int64, copy=False)
 
 
-def _bands(first: NDArray[np.int64], tokens: NDArray[np.int64], enough: float) -> NDArray[np.int64]:
+def _bands(lengths: NDArray[Any], enough: float) -> NDArray[np.int32]:
     """The band of each row, numbered from the shortest."""
-    values, where = np.unique(first, return_inverse=True)
-    band_of = np.empty(len(values), dtype=np.int64)
-    band, filled = 0, 0.0
-    for index, held in enumerate(np.bincount(where, weights=tokens, minlength=len(values))):
-        band_of[index] = band
-        filled += held
+    first = lengths[:, 0]
+    rows, tokens = (np.zeros(1 + int(first.max(initial=0)), dtype=np.int64) for _ in range(2))  # of each length
+    for start in range(0, len(lengths), BLOCK):
+        block = lengths[start : start + BLOCK]
+        rows += np.bincount(block[:, 0], minlength=len(rows))
+        tokens += np.bincount(block[:, 0], block.sum(axis=1), len(rows)).astype(np.int64)
+    band_of = np.zeros(len(rows), dtype=np.int32)
+    band, filled = 0, 0
+    for length in np.flatnonzero(rows):
+        band_of[length] = band
+        filled += int(tokens[length])
         if filled >= enough:
-            band, filled = band + 1, 0.0
-    return band_of[where]
+            band, filled = band + 1, 0
+    found: NDArray[np.int32] = band_of[first]
+    return found
 
 
-def _cut(ordered: Rows, lengths: NDArray[np.int64], budget: int) -> list[Rows]:
+def _cut(ordered: Rows, lengths: NDArray[Any], budget: int) -> list[Rows]:
     """Cut rows in order into batches; a row beyond the budget stands alone."""
     ends = [0]
     while ends[-1] < len(ordered):
@@ -124,7 +155,7 @@ def _cut(ordered: Rows, lengths: NDArray[np.int64], budget: int) -> list[Rows]:
     return [ordered[start:end] for start, end in pairwise(ends)]
 
 
-def _fitting(lengths: NDArray[np.int64], budget: int) -> int:
+def _fitting(lengths: NDArray[Any], budget: int) -> int:
     """How many of the first rows make the next batch.
 
     Its cost n · Σ_fields max(first n) rises with n. Among the n that fill the budget between LEAST_FILL and 1, the one
@@ -141,7 +172,7 @@ def _fitting(lengths: NDArray[np.int64], budget: int) -> int:
     return full - int(np.argmax(density[::-1]))
 
 
-def _level_last(ends: list[int], lengths: NDArray[np.int64], budget: int) -> None:
+def _level_last(ends: list[int], lengths: NDArray[Any], budget: int) -> None:
     """What is left for the last batch may be tiny; then it and the one before are cut in the middle instead."""
     if len(ends) < 3 or 2 * (ends[-1] - ends[-2]) > ends[-2] - ends[-3]:
         return
@@ -159,6 +190,38 @@ def share(batch: Rows, rank: int, world: int) -> Rows:
     if not 0 <= rank < world:
         raise ValueError(f"rank {rank} is outside 0 … {world - 1}")
     return batch[rank::world]
+
+
+class Reader:
+    """The batches of one process, with what their rows hold. Which and in what order depends on `batches` alone.
+
+    With `ahead`, the next batch is read in a thread while the last one is in use. Reading is a pure function of the
+    place: what was read and never asked for is forgotten, and nothing about it need be saved.
+    """
+
+    def __init__(self, store: Store, batches: Batches, rank: int = 0, world: int = 1, *, ahead: bool = False) -> None:
+        self._store, self._batches, self._rank, self._world = store, batches, rank, world
+        self._thread = ThreadPoolExecutor(1, "reader") if ahead else None
+        self._coming: dict[Place, Future[tuple[Rows, Content]]] = {}
+
+    def at(self, epoch: int, number: int) -> tuple[Rows, Content]:
+        """The rows of a global batch, and the content of this process's share; of one row where it has none."""
+        coming = self._coming.pop((epoch, number), None)
+        found = coming.result() if coming else self._read((epoch, number))
+        following = epoch, number + 1
+        # The order of another epoch is not asked for in a thread: only one is kept.
+        if self._thread is not None and following[1] < self._batches.count(epoch):
+            self._coming = {following: self._thread.submit(self._read, following)}
+        return found
+
+    def _read(self, place: Place) -> tuple[Rows, Content]:
+        chosen = self._batches.batch_at(*place)
+        own = share(chosen, self._rank, self._world)
+        return chosen, self.content(own if len(own) else chosen[:1])
+
+    def content(self, rows: Rows) -> Content:
+        """Copies, as what is mapped is read from the disk only when it is looked at."""
+        return [tuple(np.array(field) for field in self._store[int(row)]) for row in rows]
 
 
 def pad(rows: Sequence[NDArray[Any]], pad_id: int = 0) -> NDArray[np.int64]:

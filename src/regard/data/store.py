@@ -12,7 +12,7 @@ import json
 import os
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -40,7 +40,10 @@ class Store:
         self.checksum = checksum
         self._tokens = tokens
         self._offsets = offsets
-        self.lengths: NDArray[np.int32] = np.stack([np.diff(each) for each in offsets], axis=1).astype(np.int32)
+        self.lengths: NDArray[np.int32] = np.empty((len(offsets[0]) - 1, len(offsets)), dtype=np.int32)
+        for field, each in enumerate(offsets):
+            for start, some in _differences(each):
+                self.lengths[start : start + len(some), field] = some
 
     @classmethod
     def open(cls, folder: Path | str, *, verify: bool = True) -> Store:
@@ -55,7 +58,7 @@ class Store:
                 for suffix in ("tokens", "offsets"):
                     _compare(folder / f"{name}.{suffix}", entry["sha256"][suffix])
             ends = offsets[-1]
-            if ends[0] != 0 or ends[-1] != entry["tokens"] or (np.diff(ends) < 0).any():
+            if ends[0] != 0 or ends[-1] != entry["tokens"] or any((some < 0).any() for _, some in _differences(ends)):
                 raise UserError(
                     f"{folder / name}.offsets is damaged: its offsets do not rise to {entry['tokens']}; {REMEDY}."
                 )
@@ -200,6 +203,12 @@ def _map(path: Path, dtype: str, items: int) -> NDArray[Any]:
         raise UserError(f"{path} {state}; {REMEDY}.")
     # An empty file cannot be mapped.
     return np.memmap(path, dtype=dtype, mode="r", shape=(items,)) if items else np.empty(0, dtype)
+
+
+def _differences(ends: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """What lies between neighbours, in pieces with the place of each: all at once would be as large as the offsets."""
+    for start in range(0, len(ends) - 1, BUFFER):
+        yield start, np.diff(ends[start : start + BUFFER + 1])
 
 
 def _compare(path: Path, expected: str) -> None:

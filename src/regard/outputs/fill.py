@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from regard import metrics, page, pictures
-from regard.config import Bert, Config, Level, Section
+from regard.config import Bert, Config, Layers, Level, Section
 from regard.data.batches import by_budget, pad
 from regard.data.reading import Pair
 from regard.errors import UserError
@@ -49,17 +49,10 @@ class Hiding(Section):
     whole: bool = Field(True, description="whole words are hidden, rather than single tokens")
 
 
-class Xlnet(Section):
-    kind: Literal["xlnet"] = Field("xlnet", description="which network")
-    layers: int = Field(4, ge=1, le=1000, description="layers of the two streams")
-    width: int = Field(256, ge=2, le=65536, description="width of the vectors between layers")
-    hidden: int = Field(1024, ge=1, le=1_000_000, description="inner width of the feed-forward parts")
-    heads: int = Field(4, ge=1, le=4096, description="attention heads; they divide the width")
-    dropout: float = Field(0.1, ge=0, lt=1, description="share of numbers dropped in training")
-    norm: Literal["pre", "post"] = Field("pre", description="layer normalisation before or after each part")
+class Xlnet(Layers):
+    products: ClassVar[int] = 5
 
-    def parameters(self) -> int:
-        return self.layers * (5 * self.width**2 + 2 * self.width * self.hidden)
+    kind: Literal["xlnet"] = Field("xlnet", description="which network")
 
 
 class Settings(Config):

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
-from regard.config import Activation, Bert, Position, Section
+from regard.config import Activation, Bert, Dropout, Hidden, Layers, Position, Section, Width
 from regard.models.bert import bert
 from regard.models.encoder import deepsets, encoder
 from regard.models.gpt import gpt
@@ -20,49 +20,37 @@ class Recurrent(Section):
     layers: int = Field(1, ge=1, le=100, description="layers, each read both ways")
     width: int = Field(256, ge=2, le=65536, description="width of embeddings and states, even: half for each direction")
     heads: int = Field(0, ge=0, le=4096, description="of self-attention over the states; 0: none")
-    dropout: float = Field(0.4, ge=0, lt=1, description="share of numbers dropped in training")
+    dropout: Dropout = 0.4
 
     def parameters(self) -> int:
         gates = 4 if self.cell == "lstm" else 3
         return self.layers * gates * 2 * self.width**2 + (4 * self.width**2 if self.heads else 0)
 
 
-class Transformer(Section):
+class Transformer(Layers):
     kind: Literal["transformer"] = Field("transformer", description="which network")
     layers: int = Field(2, ge=1, le=1000, description="layers of the encoder")
-    width: int = Field(128, ge=2, le=65536, description="width of the vectors between layers")
-    hidden: int = Field(256, ge=1, le=1_000_000, description="inner width of the feed-forward parts")
-    heads: int = Field(4, ge=1, le=4096, description="attention heads; they divide the width")
-    dropout: float = Field(0.3, ge=0, lt=1, description="share of numbers dropped in training")
-    norm: Literal["pre", "post"] = Field("pre", description="layer normalisation before or after each part")
+    width: Width = 128
+    hidden: Hidden = 256
+    dropout: Dropout = 0.3
     position: Position = Field("sinusoidal", description="how positions come in")
 
-    def parameters(self) -> int:
-        return self.layers * (4 * self.width**2 + 2 * self.width * self.hidden)
 
-
-class Gpt(Section):
+class Gpt(Layers):
     """A decoder alone: START, the tokens, END, whose state has read all of them (Radford et al. 2018, 3.3)."""
 
     kind: Literal["gpt"] = Field("gpt", description="which network")
-    layers: int = Field(4, ge=1, le=1000, description="layers")
-    width: int = Field(128, ge=2, le=65536, description="width of the vectors between layers")
-    hidden: int = Field(512, ge=1, le=1_000_000, description="inner width of the feed-forward parts")
-    heads: int = Field(4, ge=1, le=4096, description="attention heads; they divide the width")
-    dropout: float = Field(0.1, ge=0, lt=1, description="share of numbers dropped in training")
-    norm: Literal["pre", "post"] = Field("pre", description="layer normalisation before or after each part")
+    width: Width = 128
+    hidden: Hidden = 512
     position: Position = Field("learned", description="how positions come in")
     activation: Activation = Field("gelu", description="inside the feed-forward parts; GPT-2 has gelu_tanh")
     language: float = Field(0.0, ge=0, le=100, description="weight of the auxiliary language-model loss; 0: without it")
-
-    def parameters(self) -> int:
-        return self.layers * (4 * self.width**2 + 2 * self.width * self.hidden)
 
 
 class DeepSets(Section):
     kind: Literal["deepsets"] = Field("deepsets", description="which network: each token alone")
     width: int = Field(128, ge=2, le=65536, description="width of embeddings and features")
-    dropout: float = Field(0.5, ge=0, lt=1, description="share of numbers dropped in training")
+    dropout: Dropout = 0.5
 
     def parameters(self) -> int:
         return self.width**2

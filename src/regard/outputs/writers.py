@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from regard import config
-from regard.config import Activation, Config, Level, Position, Section
+from regard.config import Activation, Config, Dropout, Heads, Hidden, Layers, Level, Position, Section, Width
 from regard.inputs.tokens import choose_level
 from regard.models.gpt import gpt
 from regard.models.lstm import lstm
@@ -25,21 +25,15 @@ class Tokens(Section):
     context: int = Field(128, ge=2, le=10**6, description="tokens of a row of training; what GPT can look back on")
 
 
-class Gpt(Section):
+class Gpt(Layers):
     kind: Literal["gpt"] = Field("gpt", description="gpt, recurrent or transformer-xl")
-    layers: int = Field(4, ge=1, le=1000, description="layers")
-    width: int = Field(192, ge=2, le=65536, description="width of the vectors between layers")
-    hidden: int = Field(768, ge=1, le=1_000_000, description="inner width of the feed-forward parts")
-    heads: int = Field(6, ge=1, le=4096, description="attention heads; they divide the width")
-    dropout: float = Field(0.1, ge=0, lt=1, description="share of numbers dropped in training")
-    norm: Literal["pre", "post"] = Field("pre", description="layer normalisation before or after each part")
+    width: Width = 192
+    hidden: Hidden = 768
+    heads: Heads = 6
     position: Position = Field("learned", description="how positions come in")
     tied: bool = Field(True, description="the output layer is the embedding table")
     bias: bool = Field(True, description="the output layer has a bias; GPT-2's has none")
     activation: Activation = Field("gelu", description="inside the feed-forward parts; GPT-2 has gelu_tanh")
-
-    def parameters(self) -> int:
-        return self.layers * (4 * self.width**2 + 2 * self.width * self.hidden)
 
 
 class Recurrent(Section):
@@ -47,29 +41,25 @@ class Recurrent(Section):
     cell: Literal["lstm", "gru"] = Field("lstm", description="lstm or gru")
     layers: int = Field(1, ge=1, le=100, description="layers")
     width: int = Field(256, ge=2, le=65536, description="width of embeddings and states")
-    dropout: float = Field(0.1, ge=0, lt=1, description="share of numbers dropped in training")
+    dropout: Dropout = 0.1
     tied: bool = Field(True, description="the output layer is the embedding table")
 
     def parameters(self) -> int:
         return self.layers * (4 if self.cell == "lstm" else 3) * 2 * self.width**2
 
 
-class TransformerXL(Section):
+class TransformerXL(Layers):
+    products: ClassVar[int] = 5
+
     kind: Literal["transformer-xl"] = Field("transformer-xl", description="gpt, recurrent or transformer-xl")
-    layers: int = Field(4, ge=1, le=1000, description="layers")
-    width: int = Field(192, ge=2, le=65536, description="width of the vectors between layers")
-    hidden: int = Field(768, ge=1, le=1_000_000, description="inner width of the feed-forward parts")
-    heads: int = Field(6, ge=1, le=4096, description="attention heads; they divide the width")
+    width: Width = 192
+    hidden: Hidden = 768
+    heads: Heads = 6
     segment: int = Field(64, ge=1, le=10**6, description="tokens read at once; tokens.context holds several times that")
     memory: int = Field(
         64, ge=1, le=10**6, description="positions that each layer looks back, into earlier segments too"
     )
-    dropout: float = Field(0.1, ge=0, lt=1, description="share of numbers dropped in training")
-    norm: Literal["pre", "post"] = Field("pre", description="layer normalisation before or after each part")
     tied: bool = Field(True, description="the output layer is the embedding table")
-
-    def parameters(self) -> int:
-        return self.layers * (5 * self.width**2 + 2 * self.width * self.hidden)
 
 
 class Training(config.Training):
