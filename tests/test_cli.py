@@ -365,3 +365,16 @@ def test_help_is_quick_and_does_without_torch() -> None:
 @pytest.mark.parametrize("command", ["train", "predict", "evaluate", "show", "check", "average"])
 def test_every_command_has_help_with_an_example(cli: Regard, command: str) -> None:
     assert "Example: regard " + command in " ".join(cli.run(command, "--help").split()).replace("echo bonjour | ", "")
+
+
+def test_runs_that_answer_together(cli: Regard, letters: Path, numbers: Path) -> None:
+    run = letters / "run"
+    alone = cli.lines("predict", run, "abc", "fade", "--with-score")
+    assert cli.lines("predict", run, "abc", "fade", "--with-score", "--with", run, "--with", run) == alone
+    assert cli.run("evaluate", run, letters / "test.tsv", "--with", run) == cli.run(
+        "evaluate", run, letters / "test.tsv"
+    )
+    cli.run("predict", run, "abc", "--with", numbers / "run", code=1)
+    assert "has another vocabulary" in cli.said
+    cli.run("predict", run, "abc", "--with", run, "--engine", "ctranslate2", code=1)
+    assert "CTranslate2 knows one model" in cli.said

@@ -26,6 +26,10 @@ app = typer.Typer(
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="folder that `regard train` wrote")]
 WrongUsage: Any = typer.BadParameter.__mro__[2]  # ClickException, of click or of the click inside newer typers
+Others = Annotated[
+    list[Path] | None,
+    typer.Option("--with", metavar="RUN", help="another run that answers together with this one; may be repeated"),
+]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object")]
 
 
@@ -91,6 +95,7 @@ def predict(
     embeddings: Annotated[bool, typer.Option("--embeddings", help="the vector of each text as a JSON array, with --json those of its words too")] = False,
     with_score: Annotated[bool, typer.Option("--with-score", help="log-probability before each answer")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
+    others: Others = None,
     engine: Annotated[str, typer.Option(metavar="torch|ctranslate2|ctranslate2-int8|auto", help="which program searches; auto: the faster one that can")] = "torch",
 ) -> None:  # fmt: skip
     """Convert texts: one line out for each line in, as soon as it is ready.
@@ -103,9 +108,11 @@ def predict(
     shown = Shown(alignment=alignment, with_score=with_score, as_json=as_json, embeddings=embeddings)
     draws = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     looks = {"beam": beam, "n_best": n_best, "length_penalty": length_penalty, "minimum": minimum, "longest": longest}
-    model = running.load(run)
+    model = running.load_together(run, others or [])
     changes = predicting.changes(looks, draws, sample=sample or model.task.draws)
-    if engine != "torch":
+    if others and engine not in ("torch", "auto"):
+        raise UserError("--engine: CTranslate2 knows one model; leave --with out, or use --engine torch.")
+    if engine != "torch" and not others:
         from regard import engine as engines
 
         engines.use(model, engine, changes, say)
@@ -124,6 +131,7 @@ def evaluate(
     lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without case")] = False,
     by_length: Annotated[bool, typer.Option("--by-length", help="the first metric by length of the source too")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the answers to this file")] = None,
+    others: Others = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Score a model on pairs with known answers, with confidence intervals.
@@ -134,7 +142,7 @@ def evaluate(
 
     changes = predicting.changes({"beam": beam, "stride": stride}, {}, sample=False)
     report = predicting.evaluate(
-        running.load(run), data, changes, lowercase=lowercase, by_length=by_length, output=output
+        running.load_together(run, others or []), data, changes, lowercase=lowercase, by_length=by_length, output=output
     )
     print(report.as_json() if as_json else report.render())
 

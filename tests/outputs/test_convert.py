@@ -6,10 +6,11 @@ from torch.nn.functional import log_softmax
 
 import regard
 from regard.errors import UserError
-from regard.inputs.tokens import Tokenizer
+from regard.inputs.tokens import START, Tokenizer
 from regard.models.bahdanau import recurrent
 from regard.models.transformer import transformer
 from regard.outputs.convert import Batch, Convert, Search
+from regard.outputs.together import Together
 
 WORDS = ["abc", "cab", "bca", "aabbcc", "c", "abcabcabc", "bb", "acacac"]
 
@@ -111,3 +112,32 @@ def test_a_model_without_capitals_is_scored_without_them() -> None:
     assert "case:lc" in scores[0].signature
     task.target = Tokenizer.train(["Ein Hund und ein Ball"], "bpe", 40)
     assert task.score(items, ["ein hund und ein ball"], 0)[0].value < 50
+
+
+# ---- several networks together -------------------------------------------------------------------------------------
+
+
+def test_together_the_mean_of_the_probabilities_counts() -> None:
+    """Against one pass over the whole sequences; before the last step the rows change places."""
+    networks = [make(kind).network.eval() for kind in ("transformer", "recurrent")]
+    source, target = torch.tensor([[4, 5, 6], [6, 4, 0]]), torch.tensor([[5, 6, 3], [6, 4, 3]])
+    together, swapped = Together(networks), torch.tensor([1, 0])
+    with torch.no_grad():
+        expected = torch.stack([network(Batch(source, target)).softmax(-1) for network in networks]).mean(0).log()
+        first, state = together.step(torch.full((2,), START), together.start(source))
+        second, state = together.step(target[:, 0], state)
+        third, _ = together.step(target[swapped, 1], state.reorder(swapped))
+    for found, wanted in ((first, expected[:, 0]), (second, expected[:, 1]), (third, expected[swapped, 2])):
+        assert torch.allclose(found, wanted, atol=1e-5)
+
+
+def test_with_itself_a_model_answers_as_alone_and_with_another_otherwise() -> None:
+    alone, same, other, stranger = make("recurrent"), make("recurrent"), make("transformer"), make("recurrent")
+    before = [answers[0].score for answers in alone.answers(WORDS)]
+    alone.join([same], ["same"])
+    assert [answers[0].score for answers in alone.answers(WORDS)] == pytest.approx(before, abs=1e-5)
+    alone.join([other], ["other"])
+    assert [answers[0].score for answers in alone.answers(WORDS)] != pytest.approx(before, abs=1e-2)
+    stranger.target = Tokenizer.train(["xyz"], "characters")
+    with pytest.raises(UserError, match="stranger has another vocabulary: models answer together that were trained"):
+        alone.join([stranger], ["stranger"])

@@ -28,6 +28,7 @@ from regard.models.transformer import transformer
 from regard.outputs import aligning, invariance
 from regard.outputs.converter import Batch, Converter
 from regard.outputs.task import LEARN_FROM, Item, Row, Shown, Survey, Task, Vocabularies
+from regard.outputs.together import Together
 from regard.watching import attentions, paused, watch, watched
 
 PLACES = 512  # sampled texts have seeds by their place in a block of so many lines
@@ -115,6 +116,7 @@ class Convert(Task):
     )
     network: Converter
     engine: Engine | None = None  # what searches in place of torch
+    others: tuple[Converter, ...] = ()  # networks that search together with this one
 
     def __init__(
         self, network: Converter, source: Tokenizer, target: Tokenizer, how: Search | None = None, longest: int = 1024
@@ -234,6 +236,17 @@ class Convert(Task):
                 ]
         return answers
 
+    def join(self, others: Sequence[Convert], names: Sequence[str]) -> None:
+        """Search with the networks of `others` too; alignments stay those of this one."""
+        for other, name in zip(others, names, strict=True):
+            ours, theirs = ([each.as_bytes() for each in (task.source, task.target)] for task in (self, other))
+            if ours != theirs:
+                raise UserError(
+                    f"{name} has another vocabulary: models answer together that were trained on the same data with "
+                    "the same settings of tokens and other seeds or networks."
+                )
+        self.others = tuple(other.network.eval() for other in others)
+
     def look(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
         """One pass over known answers, for whoever is watching."""
         with torch.no_grad():
@@ -244,15 +257,17 @@ class Convert(Task):
         given: dict[str, Any] = {
             "start": START, "end": END, "pad": PAD, "limits": how.limits([len(row) for row in ids])
         }  # fmt: skip
-        state = self.network.start(source)
+        network = Together([self.network, *self.others]) if self.others else self.network
+        step: search.Step[Any] = network.step
+        state: Any = network.start(source)
         if how.seed is not None:
             draws: dict[str, Any] = {"temperature": how.temperature, "top_k": how.top_k, "top_p": how.top_p}
             seeds = [how.seed * 1_000_003 + number for number in numbers]
-            return [[h] for h in search.sample(self.network.step, state, len(ids), seeds=seeds, **draws, **given)]
+            return [[h] for h in search.sample(step, state, len(ids), seeds=seeds, **draws, **given)]
         if how.beam == 1:
-            return [[h] for h in search.greedy(self.network.step, state, len(ids), **given)]
+            return [[h] for h in search.greedy(step, state, len(ids), **given)]
         size: dict[str, Any] = {"size": how.beam, "n_best": how.n_best, "length_penalty": how.length_penalty}
-        return search.beam(self.network.step, state, len(ids), **size, **given)
+        return search.beam(step, state, len(ids), **size, **given)
 
     def lines(self, texts: Sequence[str], first: int, changes: dict[str, Any], shown: Shown) -> Iterator[str]:
         asked = {"scored": shown.with_score or shown.as_json, "looked": shown.alignment is not None}
