@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from regard import checkpoint, choosing, metrics, starting, sums, verifying
+from regard import checkpoint, choosing, memory, metrics, starting, sums, verifying
 from regard import config as settings
 from regard.allocator import keep_memory
 from regard.config import Config
@@ -370,6 +370,7 @@ def _write_card(model: Model, trainer: Trainer, progress: Progress) -> None:
         "",
         f"- training rows: {len(trainer.store):,}; parameters: {parameters:,}",
         f"- {at.step:,} steps, {at.seconds / 60:.1f} minutes, best validation at step {at.best_step:,}",
+        f"- peak memory: {memory.gigabytes(memory.peak(trainer.world.device))}",
         *([f"- started from {config.training.start}"] if config.training.start else []),
         f"- use it: `regard predict {model.folder} \"…\"`, `regard show {model.folder} \"…\" -o picture.png`",
     ]  # fmt: skip
