@@ -110,6 +110,12 @@ def test_one_and_two_processes_have_the_same_losses(
         assert regard.load(tmp_path / "two").predict(["abc"]) == regard.load(alone / "long").predict(["abc"])
 
 
+def test_muon_puts_sharded_matrices_together(pairs: Path, tmp_path: Path) -> None:
+    one = losses(1, pairs, tmp_path / "one", 15, *LONG, "training.optimiser=muon")
+    two = losses(2, pairs, tmp_path / "two", 15, *LONG, "training.optimiser=muon", "training.parallel=fsdp")
+    assert two == pytest.approx(one, abs=1e-5, rel=0)
+
+
 @pytest.mark.parametrize(("first", "then", "how"), [(2, 1, "fsdp"), (1, 2, "fsdp"), (2, 1, "ddp")])
 def test_a_run_goes_on_with_another_number_of_processes(
     first: int, then: int, how: str, alone: Path, pairs: Path, tmp_path: Path

@@ -88,10 +88,11 @@ class Bert(Layers):
 class Training(Section):
     budget: int = Field(4096, ge=1, description="source and target tokens of a batch, padding included")
     accumulate: int = Field(1, ge=1, description="batches per step")
+    optimiser: Literal["adamw", "muon"] = Field("adamw", description="adamw; muon learns from fewer, dearer steps")
     rate: float = Field(1e-3, gt=0, le=10, description="highest learning rate")
     schedule: Literal["cosine", "inverse_sqrt", "constant"] = Field("cosine", description="after the warm-up")
     warmup: int = Field(400, ge=0, description="steps in which the learning rate rises")
-    decay: float = Field(0.0, ge=0, description="weight decay (AdamW)")
+    decay: float = Field(0.0, ge=0, description="weight decay")
     smoothing: float = Field(0.1, ge=0, lt=1, description="label smoothing")
     clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
     steps: int | None = Field(None, ge=1, description="steps in all; empty: as many as fit into the minutes")

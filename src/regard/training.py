@@ -24,6 +24,7 @@ from regard.config import Config, Training
 from regard.data.batches import Batches, Content, Reader, Rows, share
 from regard.errors import UserError
 from regard.metrics import Score
+from regard.optimiser import optimiser
 from regard.parallel import Loss, World, like, whole, without_sync, wrap
 from regard.preparing import Prepared, Say
 from regard.progress import Progress
@@ -86,11 +87,7 @@ class Trainer:
         self.batches = Batches(self.store.lengths, self.how.budget, self.how.seed)
         # A CPU is busy with the step itself; a GPU leaves it time to read the next rows meanwhile.
         self.reader = Reader(self.store, self.batches, world.rank, world.size, ahead=world.device.type == "cuda")
-        named = list(self.network.named_parameters())
-        decayed = [p for name, p in named if p.dim() > 1 and "table" not in name]
-        others = [p for name, p in named if not (p.dim() > 1 and "table" not in name)]
-        groups = [{"params": decayed, "weight_decay": self.how.decay}, {"params": others, "weight_decay": 0.0}]
-        self.optimiser = torch.optim.AdamW(groups, lr=self.how.rate, betas=(0.9, 0.98), eps=1e-9, fused=not sharded)
+        self.optimiser = optimiser(self.network, self.how, fused=not sharded)
         self.at = Position(steps=self.how.steps)
         self.facts = {"data": prepared.checksum, "threads": torch.get_num_threads(), "torch": torch.__version__}
         self.facts["processes"] = world.size

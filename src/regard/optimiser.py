@@ -1,0 +1,85 @@
+"""What turns gradients into steps: AdamW for every weight, or Muon for the matrices between states.
+
+Muon (Jordan et al. 2024) steps along the nearest orthogonal matrix to the averaged gradient, so that every direction of
+a matrix moves alike, also those in which the gradient is small:
+
+    M ← M + (1 − β)(G − M)        U = G + β(M − G)        W ← W − rate · 0.2 √max(m, n) · UVᵀ of U
+
+The factor 0.2 √max(m, n) gives the step the size that AdamW's has (Liu et al. 2025, §2.2): one rate serves both. UVᵀ
+comes from five rounds of a Newton–Schulz iteration, x ← a x + (b xxᵀ + c (xxᵀ)²) x, which takes every singular value to
+between 0.7 and 1.2; that is near enough and needs products alone.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import Training
+from regard.parallel import like, whole
+
+MOMENTUM = 0.95
+ROUNDS = ((3.4445, -4.775, 2.0315),) * 5
+
+
+def orthogonal(matrix: Tensor) -> Tensor:
+    """About UVᵀ of each matrix UΣVᵀ of a batch (…, m, n)."""
+    tall = matrix.shape[-2] > matrix.shape[-1]
+    x: Tensor = matrix.mT if tall else matrix  # the square xxᵀ is then the smaller one
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)  # no singular value above one
+    for a, b, c in ROUNDS:
+        square = x @ x.mT
+        x = a * x + (b * square + c * square @ square) @ x
+    return x.mT if tall else x
+
+
+class Muon(torch.optim.AdamW):
+    """Muon for the groups that are marked `orthogonal`, AdamW for the others."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
+        for group in self.param_groups:
+            if group["orthogonal"]:
+                self._turn(group)
+        return super().step(closure)
+
+    def _turn(self, group: dict[str, Any]) -> None:
+        alike: dict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        for weight in group["params"]:
+            if weight.grad is None:
+                continue
+            state = self.state[weight]
+            if not state:
+                state["momentum"] = torch.zeros_like(weight)
+                state["step"] = torch.zeros(())  # AdamW looks for it when a state is loaded
+            mean = state["momentum"].lerp_(weight.grad, 1 - MOMENTUM)
+            alike[weight.shape].append((weight, whole(weight.grad.lerp(mean, MOMENTUM))))
+            weight.grad = None  # AdamW passes it by
+        for shape, pairs in alike.items():  # one product for all matrices of a shape
+            size = 0.2 * max(shape) ** 0.5
+            for (weight, _), turned in zip(
+                pairs, orthogonal(torch.stack([update for _, update in pairs])), strict=True
+            ):
+                weight.mul_(1 - group["lr"] * group["weight_decay"])
+                weight.sub_(like(turned, weight), alpha=group["lr"] * size)
+
+
+def optimiser(network: nn.Module, how: Training, *, fused: bool) -> torch.optim.AdamW:
+    """As the settings say. Tables and vectors do not decay; what is looked up or chosen among is AdamW's anyway."""
+    between, matrices, rest = [], [], []
+    for name, weight in network.named_parameters():
+        if weight.dim() < 2 or "table" in name:
+            rest.append(weight)
+        elif weight.dim() == 2 and name.rpartition(".")[2].startswith("weight") and "head." not in name:
+            between.append(weight)
+        else:
+            matrices.append(weight)
+    groups = [
+        {"params": between, "weight_decay": how.decay, "orthogonal": how.optimiser == "muon"},
+        {"params": matrices, "weight_decay": how.decay, "orthogonal": False},
+        {"params": rest, "weight_decay": 0.0, "orthogonal": False},
+    ]
+    kind = Muon if how.optimiser == "muon" else torch.optim.AdamW
+    return kind([group for group in groups if group["params"]], lr=how.rate, betas=(0.9, 0.98), eps=1e-9, fused=fused)
