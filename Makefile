@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint types unit soak bench-attention bench-language bench-train bench-memory clean
+.PHONY: demo test lint types unit soak bench-attention bench-language bench-train bench-memory bench-decode clean
 
 demo: .venv/installed
 	$(BIN)/regard demo
@@ -36,6 +36,9 @@ bench-train: .venv/tested benchmarks/peers/env/installed
 
 bench-memory: .venv/tested benchmarks/peers/env/installed
 	$(BIN)/python benchmarks/training.py --turns 1
+
+bench-decode: .venv/tested
+	$(BIN)/python benchmarks/decoding.py
 
 benchmarks/peers/env/installed: benchmarks/peers/requirements.txt
 	$(PYTHON) -m venv benchmarks/peers/env

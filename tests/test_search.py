@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from regard.attention import Cache, MultiHead, causal
 from regard.errors import UserError
-from regard.search import Hypothesis, Limits, Step, _draw, beam, greedy, sample
+from regard.search import Hypothesis, Limits, Step, _draw, _largest, beam, greedy, sample
 
 PAD, START, END, VOCABULARY = 0, 1, 2, 6
 SPECIAL = {"start": START, "end": END, "pad": PAD}
@@ -610,3 +610,15 @@ def test_without_an_end_only_the_maximum_length_ends_a_row() -> None:
     for one in found:
         assert one.score == pytest.approx(float(logits.log_softmax(-1)[one.tokens].sum()), rel=1e-5)
         assert not one.finished
+
+
+@given(
+    st.integers(1, 5), st.integers(1, 6), st.integers(1, 4000), st.integers(0, 2**32 - 1), st.sampled_from([3, 10**6])
+)
+def test_the_largest_of_long_rows_are_those_of_topk(rows: int, k: int, size: int, seed: int, distinct: int) -> None:
+    values = torch.randint(distinct, (rows, size + k), generator=torch.Generator().manual_seed(seed)).double()
+    values[:, ::7] = -torch.inf
+    largest, index = _largest(values, k)
+    assert torch.equal(largest, values.topk(k).values)
+    assert torch.equal(values.gather(1, index), largest)
+    assert all(len({*row}) == k for row in index.tolist())

@@ -72,9 +72,8 @@ def regard(shape: Shape, folder: Path) -> Step:
     return step
 
 
-def transformers(shape: Shape, folder: Path) -> Step:
-    """MarianMTModel of Hugging Face in a plain loop; the batches are in length buckets, which its own trainer lacks."""
-    import torch
+def marian(shape: Shape) -> Any:
+    """Hugging Face's model of this shape."""
     from transformers import MarianConfig, MarianMTModel
 
     both = {
@@ -85,9 +84,16 @@ def transformers(shape: Shape, folder: Path) -> Step:
     settings = MarianConfig(
         vocab_size=shape.size, d_model=shape.width, dropout=shape.dropout, attention_dropout=0.0, pad_token_id=PAD,
         activation_dropout=shape.dropout, activation_function="relu", eos_token_id=END, decoder_start_token_id=START,
-        forced_eos_token_id=None, attn_implementation="sdpa", **both,
+        forced_eos_token_id=None, attn_implementation="sdpa", bos_token_id=START, **both,
     )  # fmt: skip
-    model = MarianMTModel(settings).train()
+    return MarianMTModel(settings)
+
+
+def transformers(shape: Shape, folder: Path) -> Step:
+    """MarianMTModel of Hugging Face in a plain loop; the batches are in length buckets, which its own trainer lacks."""
+    import torch
+
+    model = marian(shape).train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE)
     criterion = torch.nn.CrossEntropyLoss(ignore_index=PAD, label_smoothing=SMOOTHING)
     ready = batches(folder)

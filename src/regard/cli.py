@@ -30,6 +30,12 @@ Others = Annotated[
     list[Path] | None,
     typer.Option("--with", metavar="RUN", help="another run that answers together with this one; may be repeated"),
 ]
+Engine = Annotated[
+    str,
+    typer.Option(
+        metavar="torch|ctranslate2|ctranslate2-int8|auto", help="which program searches; auto: the faster one that can"
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object")]
 
 
@@ -96,26 +102,22 @@ def predict(
     with_score: Annotated[bool, typer.Option("--with-score", help="log-probability before each answer")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
     others: Others = None,
-    engine: Annotated[str, typer.Option(metavar="torch|ctranslate2|ctranslate2-int8|auto", help="which program searches; auto: the faster one that can")] = "torch",
+    engine: Engine = "torch",
 ) -> None:  # fmt: skip
     """Convert texts: one line out for each line in, as soon as it is ready.
 
     Example: echo bonjour | regard predict runs/fre --with-score
     """
-    from regard import predicting, running
+    from regard import engine as engines
+    from regard import predicting
     from regard.outputs.task import Shown
 
     shown = Shown(alignment=alignment, with_score=with_score, as_json=as_json, embeddings=embeddings)
     draws = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     looks = {"beam": beam, "n_best": n_best, "length_penalty": length_penalty, "minimum": minimum, "longest": longest}
-    model = running.load_together(run, others or [])
+    model = predicting.load(run, others or [])
     changes = predicting.changes(looks, draws, sample=sample or model.task.draws)
-    if others and engine not in ("torch", "auto"):
-        raise UserError("--engine: CTranslate2 knows one model; leave --with out, or use --engine torch.")
-    if engine != "torch" and not others:
-        from regard import engine as engines
-
-        engines.use(model, engine, changes, say)
+    engines.use(model, engine, changes, say)
     if text and len(text) == 1 and predicting.stream(model, text[0], changes, shown, sys.stdout):
         return
     lines = predicting.standard_input() if not text else iter([text])
@@ -132,18 +134,20 @@ def evaluate(
     by_length: Annotated[bool, typer.Option("--by-length", help="the first metric by length of the source too")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the answers to this file")] = None,
     others: Others = None,
+    engine: Engine = "torch",
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Score a model on pairs with known answers, with confidence intervals.
 
     Example: regard evaluate runs/fre fre_test.tsv
     """
-    from regard import predicting, running
+    from regard import engine as engines
+    from regard import predicting
 
     changes = predicting.changes({"beam": beam, "stride": stride}, {}, sample=False)
-    report = predicting.evaluate(
-        running.load_together(run, others or []), data, changes, lowercase=lowercase, by_length=by_length, output=output
-    )
+    model = predicting.load(run, others or [])
+    engines.use(model, engine, changes, say)
+    report = predicting.evaluate(model, data, changes, lowercase=lowercase, by_length=by_length, output=output)
     print(report.as_json() if as_json else report.render())
 
 

@@ -51,6 +51,8 @@ def use(model: Model, engine: str, changes: dict[str, Any], say: Say) -> None:
     if engine == "torch":
         return
     try:
+        if isinstance(model.task, Convert) and model.task.others:
+            raise UserError("CTranslate2 knows one model: leave --with out, or use --engine torch.")
         task = ctranslate2.refuse(model)
         ctranslate2.library()
         if "seed" in changes:

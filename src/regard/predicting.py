@@ -11,15 +11,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from regard import metrics
+from regard import metrics, running
+from regard.allocator import keep_memory
 from regard.errors import UserError
-from regard.outputs.task import Item, Shown
+from regard.outputs.convert import Convert
+from regard.outputs.task import PLACES, Item, Shown
 from regard.parallel import World, together
 from regard.running import Model
 
-AHEAD = 512  # lines taken together at most
+AHEAD = PLACES  # lines taken together at most
 UNCHANGED = {"n_best": 1, "minimum": 0}  # what these options are unless somebody gives them
 RANGES = {"beam": (1, 1000), "n_best": (1, 1000), "minimum": (0, 10_000), "longest": (1, 10_000)}
+
+
+def load(run: Path, others: Sequence[Path]) -> Model:
+    """The model that answers, alone or together with other runs."""
+    keep_memory()
+    model = running.load(run)
+    if others:
+        tasks = [running.load(other).task for other in others]
+        if not isinstance(model.task, Convert) or not all(isinstance(task, Convert) for task in tasks):
+            raise UserError("--with joins models that convert: name runs of this task, or leave it out.")
+        model.task.join([task for task in tasks if isinstance(task, Convert)], [str(other) for other in others])
+    return model
 
 
 def changes(looks: dict[str, Any], draws: dict[str, Any], *, sample: bool) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from regard.config import Config
 from regard.data.reading import recognise
 from regard.errors import UserError
 from regard.inputs.tokens import Tokenizer
-from regard.outputs.convert import Convert
 from regard.outputs.task import UNITS, Item, Task, Vocabularies
 from regard.parallel import World, together
 from regard.preparing import ORIGIN, Prepared, Say, build, checksum, prepare, read, shapes
@@ -96,18 +95,6 @@ def load(folder: str | Path) -> Model:
     checkpoint.put_weights(task.network, checkpoint.load_weights(weights), weights)
     task.network.eval()
     return Model(folder, config, task)
-
-
-def load_together(folder: str | Path, others: Sequence[str | Path]) -> Model:
-    """A model that searches its answers together with those of other folders."""
-    model = load(folder)
-    if not others:
-        return model
-    tasks = [load(other).task for other in others]
-    if not isinstance(model.task, Convert) or not all(isinstance(task, Convert) for task in tasks):
-        raise UserError("--with joins models that convert: name runs of this task, or leave it out.")
-    model.task.join([task for task in tasks if isinstance(task, Convert)], [str(other) for other in others])
-    return model
 
 
 def _settings_in(folder: Path) -> Config:

@@ -1,5 +1,7 @@
 """Converting: loss, search over real models, invariance under batching, alignments, and watching during a search."""
 
+import threading
+
 import pytest
 import torch
 from torch.nn.functional import log_softmax
@@ -88,6 +90,29 @@ def test_alignments_are_rows_of_weights_for_each_token_and_the_end(kind: str) ->
 def test_a_model_without_attention_has_nothing_to_align() -> None:
     with pytest.raises(UserError, match="no attention between target and source"):
         make("plain").alignments([([4], [4])])
+
+
+@pytest.mark.parametrize("kind", ["transformer", "recurrent"])
+@pytest.mark.parametrize("how", [Search(beam=1), Search(beam=4, n_best=3), Search(seed=7)])
+def test_the_same_by_several_workers(kind: str, how: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, texts, threads = make(kind), WORDS * 40, torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = [[a.text for a in answers] for answers in task.predict(texts, how)]
+        torch.set_num_threads(2)
+        searched: list[str] = []
+        inner = task._search
+        monkeypatch.setattr(
+            task, "_search", lambda *given: searched.append(threading.current_thread().name) or inner(*given)
+        )
+        with regard.watch(task) as seen:
+            found = task.predict(texts, how)
+    finally:
+        torch.set_num_threads(threads)
+    assert [[a.text for a in answers] for answers in found] == alone
+    assert threading.current_thread().name not in searched
+    assert len(searched) > 1
+    assert all(call.weights.shape[0] == len(texts) for call in seen.values())  # the final answers, in the caller
 
 
 @pytest.mark.parametrize("kind", ["transformer", "recurrent"])

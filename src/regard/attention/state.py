@@ -77,7 +77,10 @@ class Rolling:
 
 @dataclass
 class _Buffer:
-    """Room for keys and values, and how much of it is taken."""
+    """Room for keys and values (room, batch, groups, d), and how much of it is taken.
+
+    Positions come first: what is taken is then one block, which is written at its end and picked from as it is.
+    """
 
     k: Tensor
     v: Tensor
@@ -85,13 +88,23 @@ class _Buffer:
 
     @classmethod
     def like(cls, k: Tensor, v: Tensor, room: int) -> _Buffer:
-        new_k, new_v = (x.new_empty(*x.shape[:-2], room, x.shape[-1]) for x in (k, v))
+        """Empty, for keys and values such as these (batch, groups, n, d)."""
+        new_k, new_v = (x.new_empty(room, *x.shape[:-2], x.shape[-1]) for x in (k, v))
         return cls(new_k, new_v)
 
     def write(self, k: Tensor, v: Tensor) -> None:
-        end = self.taken + k.shape[-2]
-        self.k[..., self.taken : end, :], self.v[..., self.taken : end, :] = k, v
+        """Keys and values (n, batch, groups, d) behind the others."""
+        end = self.taken + len(k)
+        self.k[self.taken : end], self.v[self.taken : end] = k, v
         self.taken = end
+
+    def pick(self, index: Tensor, length: int) -> _Buffer:
+        """The first positions of the rows `index`, with as much room."""
+        index = index.to(self.k.device)
+        new_k, new_v = (x.new_empty(len(x), len(index), *x.shape[2:]) for x in (self.k, self.v))
+        for old, new in ((self.k, new_k), (self.v, new_v)):
+            torch.index_select(old[:length], 1, index, out=new[:length])
+        return _Buffer(new_k, new_v, length)
 
 
 @dataclass(frozen=True)
@@ -110,19 +123,15 @@ class Cache:
         positions = self.after(positions)
         buffer, length = self.buffer, self.length + k.shape[-2]
         recording = torch.is_grad_enabled() and (k.requires_grad or v.requires_grad)
-        spare = buffer is not None and buffer.taken == self.length and length <= buffer.k.shape[-2]
+        spare = buffer is not None and buffer.taken == self.length and length <= len(buffer.k)
         if buffer is None or recording or not spare:
             old = buffer
             buffer = _Buffer.like(k, v, length if recording else length + max(15, length // 4))
             if old is not None:
-                buffer.write(old.k[..., : self.length, :], old.v[..., : self.length, :])
-        buffer.write(k, v)
-        return (
-            buffer.k[..., :length, :],
-            buffer.v[..., :length, :],
-            positions,
-            Cache(buffer, length, positions),
-        )
+                buffer.write(old.k[: self.length], old.v[: self.length])
+        buffer.write(k.movedim(-2, 0), v.movedim(-2, 0))
+        keys, values = (x[:length].movedim(0, -2) for x in (buffer.k, buffer.v))
+        return keys, values, positions, Cache(buffer, length, positions)
 
     def after(self, positions: Tensor) -> Tensor:
         return positions if self.positions is None else join_positions(self.positions, positions)
@@ -130,8 +139,7 @@ class Cache:
     def reorder(self, index: Tensor) -> Cache:
         if self.buffer is None or self.positions is None:
             return self
-        buffer = _Buffer(pick(self.buffer.k, index), pick(self.buffer.v, index), self.length)
-        return Cache(buffer, self.length, _rows(self.positions, index))
+        return Cache(self.buffer.pick(index, self.length), self.length, _rows(self.positions, index))
 
 
 def join_positions(old: Tensor, new: Tensor) -> Tensor:

@@ -27,11 +27,12 @@ from regard.models.bahdanau import recurrent
 from regard.models.transformer import transformer
 from regard.outputs import aligning, invariance
 from regard.outputs.converter import Batch, Converter
-from regard.outputs.task import LEARN_FROM, Item, Row, Shown, Survey, Task, Vocabularies
+from regard.outputs.task import LEARN_FROM, PLACES, Item, Row, Shown, Survey, Task, Vocabularies
 from regard.outputs.together import Together
 from regard.watching import attentions, paused, watch, watched
+from regard.workers import side_by_side
 
-PLACES = 512  # sampled texts have seeds by their place in a block of so many lines
+FEWEST = 200  # source tokens that are worth a worker of their own
 
 
 class Tokens(Section):
@@ -91,7 +92,7 @@ class Search:
     top_k: int | None = None
     top_p: float | None = None
     seed: int | None = None
-    budget: int = 8192  # source tokens of a batch, every hypothesis counted
+    budget: int = 5000  # source tokens of a batch, every hypothesis counted
     scored: bool = True  # False: nobody reads the scores, so an engine need not compute them
     looked: bool = False  # answers come with where they looked, from an engine that knows
 
@@ -188,7 +189,7 @@ class Convert(Task):
         return {"beam": 1}
 
     def answer(self, texts: Sequence[str], **changes: Any) -> list[str]:
-        return [answers[0].text for answers in self.answers(texts, **changes)]
+        return [answers[0].text for answers in self.answers(texts, **{"scored": False} | changes)]
 
     def answers(self, texts: Sequence[str], **changes: Any) -> list[list[Answer]]:
         """The n best answers to each text with their scores, by the run's own search with changes."""
@@ -221,20 +222,28 @@ class Convert(Task):
             self.look([(ids[i], answers[i][0].ids) for i in range(len(texts))])
         return answers
 
-    @torch.no_grad()
     def by_torch(self, rows: list[list[int]], how: Search, numbers: list[int]) -> list[list[Answer]]:
         """The engine that knows every model and every search. Long and short rows are searched apart."""
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        answers: list[list[Answer]] = [[] for _ in rows]
-        for chosen in by_budget(order, [len(row) for row in rows], how.budget // max(1, how.beam)):
+        lengths = [len(row) for row in rows]
+        order = sorted(range(len(rows)), key=lengths.__getitem__)
+        share = max(FEWEST, 1.1 * sum(lengths) / torch.get_num_threads())  # a part for every worker; a tenth is padding
+        parts = [*by_budget(order, lengths, int(min(how.budget / how.beam, share)))]
+
+        @torch.no_grad()
+        def work(chosen: list[int]) -> list[list[Answer]]:
             with paused():
                 found = self._search([rows[i] for i in chosen], how, [numbers[i] for i in chosen])
-            for i, hypotheses in zip(chosen, found, strict=True):
-                answers[i] = [
-                    Answer(self.target.decode(h.tokens), h.score, h.normalised, h.finished, h.tokens)
-                    for h in hypotheses
-                ]
+            return [[self._answer(h) for h in each] for each in found]
+
+        answers: list[list[Answer]] = [[] for _ in rows]
+        for chosen, some in zip(parts, side_by_side(work, parts), strict=True):
+            for i, row in zip(chosen, some, strict=True):
+                answers[i] = row
         return answers
+
+    def _answer(self, found: search.Hypothesis) -> Answer:
+        text = self.target.decode(found.tokens)
+        return Answer(text, found.score, found.normalised, found.finished, found.tokens)
 
     def join(self, others: Sequence[Convert], names: Sequence[str]) -> None:
         """Search with the networks of `others` too; alignments stay those of this one."""

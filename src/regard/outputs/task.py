@@ -28,6 +28,7 @@ Item = tuple[str, list[str]]  # a source and its references
 Row = tuple[Sequence[int], ...]  # ids, one sequence for each field
 Vocabularies = tuple[Tokenizer, ...]
 UNITS = {"convert": "pair", "tag": "sentence", "classify": "text", "continue": "line"}  # what files are made of
+PLACES = 1024  # texts answered together at most; a draw is governed by its place among so many
 CHUNK = 10_000  # pairs encoded at once
 LEARN_FROM = 1_000_000  # pairs that vocabularies are learned from
 
