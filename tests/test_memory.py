@@ -124,9 +124,9 @@ def test_too_much_is_said_with_a_remedy(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_model_too_large_to_try_is_told_to_be_smaller() -> None:
     need = memory.Need(program=10**8, model=12 * 10**13, batch=4 * 10**13, there=10**10)
     assert "model.width" in need.sentence(Training())
-    with pytest.raises(UserError, match="enough"), memory.shortage(lambda: "It is not enough."):
+    with pytest.raises(UserError, match="enough"), memory.shortage(lambda: "It is not enough:", Training()):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-    with pytest.raises(RuntimeError, match="other"), memory.shortage(str):
+    with pytest.raises(RuntimeError, match="other"), memory.shortage(str, Training()):
         raise RuntimeError("other")
 
 

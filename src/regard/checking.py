@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard import choosing, memory, starting, verifying
+from regard import choosing, device, memory, starting, verifying
 from regard import config as settings
 from regard.config import Config
 from regard.data.batches import Batches, Rows
@@ -84,7 +84,7 @@ def _tried(config: Config, task: Task, rows: Sequence[Row], count: int) -> memor
 
     def loss(chosen: Rows) -> Tensor:
         batch = task.batch([tuple(np.array(field) for field in rows[i]) for i in chosen])
-        with memory.rounded(how, cpu):
+        with device.rounded(how, cpu):
             found: Tensor = plain(batch, how.smoothing)
         return found
 

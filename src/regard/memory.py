@@ -24,11 +24,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from regard import config as settings
 from regard.config import Training
 from regard.data.batches import Batches, Rows
+from regard.device import random_state, set_random_state
 from regard.errors import UserError
 
 OUT_OF_MEMORY = re.compile("out of memory|not enough memory|allocate memory|bad_alloc")
@@ -184,60 +185,15 @@ def _live(loss: Callable[[Rows], Tensor], network: nn.Module, rows: Rows) -> NDA
     return np.array(live.after, dtype=np.int64)
 
 
-# ---- a device of its own -------------------------------------------------------------------------------------------
-
-
-def moved(batch: Any, device: torch.device) -> Any:
-    """A batch where the network is. From pinned memory it is copied while the GPU still computes."""
-    if device.type == "cpu":
-        return batch
-
-    def move(part: Any) -> Any:
-        return part.pin_memory().to(device, non_blocking=True) if isinstance(part, Tensor) else part
-
-    return tree_map(move, batch)
-
-
-@contextmanager
-def rounded(how: Training, device: torch.device) -> Iterator[None]:
-    """Matrix products in the precision of the settings; weights, gradients and moments stay float32."""
-    half = how.precision == "bfloat16"
-    try:
-        with torch.autocast(device.type, torch.bfloat16, enabled=half):
-            yield
-    except RuntimeError as error:
-        if not half or "primitive" not in str(error):
-            raise
-        raise UserError(
-            "training.precision is bfloat16, but this processor has no kernels for it that this network needs: "
-            "--set training.precision=float32."
-        ) from error
-
-
-def random_state(device: torch.device) -> Tensor:
-    """The state of the random numbers: the CPU's, and behind it the GPU's if that is where dropout is drawn."""
-    states = [torch.get_rng_state()]
-    if device.type == "cuda":
-        states.append(torch.cuda.get_rng_state(device))
-    return torch.cat(states)
-
-
-def set_random_state(state: Tensor, device: torch.device) -> None:
-    size = len(torch.get_rng_state())
-    torch.set_rng_state(state[:size])
-    if device.type == "cuda" and len(state) > size:
-        torch.cuda.set_rng_state(state[size:], device)
-
-
 # ---- running out ---------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def shortage(sentence: Callable[[], str]) -> Iterator[None]:
-    """Out of memory is said in a sentence, with its remedy."""
+def shortage(what: Callable[[], str], how: Training) -> Iterator[None]:
+    """Out of memory is said in a sentence that begins with `what` and ends with the settings that help."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not isinstance(error, MemoryError) and not OUT_OF_MEMORY.search(str(error)):
             raise
-        raise UserError(sentence()) from error
+        raise UserError(f"{what()} {smaller(how)}.") from error

@@ -17,7 +17,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from regard import checkpoint, memory, sums
+from regard import checkpoint, device, memory, sums
 from regard.attention.equation import NotFinite
 from regard.board import Board
 from regard.config import Config, Training
@@ -167,8 +167,8 @@ class Trainer:
 
     def _loss(self, rows: Content, module: nn.Module) -> Tensor:
         """The summed loss of some rows."""
-        batch = memory.moved(self.task.batch(rows), self.world.device)
-        with memory.rounded(self.how, self.world.device):
+        batch = device.moved(self.task.batch(rows), self.world.device)
+        with device.rounded(self.how, self.world.device):
             loss: Tensor = module(batch, self.how.smoothing)
         return loss
 
@@ -208,24 +208,27 @@ class Trainer:
         """The batch that needs the most memory comes first: better to fail now than after an hour."""
         largest = self.batches.largest()
         chosen = share(largest, self.world.rank, self.world.size) if len(largest) >= self.world.size else largest
-        random = memory.random_state(self.world.device)
+        random = device.random_state(self.world.device)
         try:
             with self._memory(first=True):
                 self.network.train()
                 self._loss(self.reader.content(chosen), self.loss).backward()
         finally:
             self.optimiser.zero_grad(set_to_none=True)
-            memory.set_random_state(random, self.world.device)
+            device.set_random_state(random, self.world.device)
 
     def _memory(self, *, first: bool = False) -> AbstractContextManager[None]:
         """Out of memory is said with a remedy. Nothing is saved then: the step is half done, the last state whole."""
-        large = f"The largest batch ({self.how.budget} tokens) does not fit into memory:"
-        saved = f"what was saved before is in {self.run / 'state'}; make room and give the same command, or begin"
+        if first:
+            return memory.shortage(
+                lambda: f"The largest batch ({self.how.budget} tokens) does not fit into memory:", self.how
+            )
         return memory.shortage(
             lambda: (
-                (large if first else f"Out of memory at step {self.at.step}: {saved} another run (-o) with")
-                + f" {memory.smaller(self.how)}."
-            )
+                f"Out of memory at step {self.at.step}: what was saved before is in {self.run / 'state'}; make room "
+                "and give the same command, or begin another run (-o) with"
+            ),
+            self.how,
         )
 
     def _settle(self, window: Window) -> None:
@@ -368,7 +371,7 @@ class Trainer:
         """The state, whole or not at all; whether that went well. If it `must`, a failure ends the run."""
         inner = self.optimiser.state_dict()["state"]
         moments = {f"{i}.{key}": whole(value) for i, entry in inner.items() for key, value in entry.items()}
-        state = memory.random_state(self.world.device).to(self.world.device)
+        state = device.random_state(self.world.device).to(self.world.device)
         random = {f"torch.{rank}": each.cpu() for rank, each in enumerate(self.world.tensors(state))}
         tensors = {"weights": self._whole_weights(), "optimiser": moments, "random": random}
         self.saved = self.at.seconds
@@ -441,7 +444,7 @@ class Trainer:
         checkpoint.put_weights(self.network, weights, self.run / "state")
         self._load_optimiser(tensors["optimiser"])
         if (random := tensors["random"].get(f"torch.{self.world.rank}")) is not None:
-            memory.set_random_state(random, self.world.device)
+            device.set_random_state(random, self.world.device)
 
     def _check_kept(self, say: Say) -> None:
         """Checkpoints that are gone or damaged are said and done without; a lost best is taken back from the model."""
