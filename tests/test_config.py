@@ -1,5 +1,6 @@
 """Settings: written out in full and read back, overridden, and refused with the key, the value and a suggestion."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,13 @@ def test_overrides() -> None:
     assert changed.model.cell == "gru"
     assert changed.training.steps == 5
     assert changed.training.minutes is None
+
+
+def test_the_order_of_settings_does_not_matter() -> None:
+    given = ["model.width=32", "model.cell=gru", "training.steps=5", "model.kind=recurrent"]
+    found = [config.override(some(), list(order)) for order in itertools.permutations(given)]
+    assert all(each == found[0] for each in found)
+    assert (found[0].model.kind, found[0].model.width, found[0].model.cell) == ("recurrent", 32, "gru")
 
 
 @pytest.mark.parametrize(("setting", "sentence"), [

@@ -110,6 +110,39 @@ def test_one_and_two_processes_have_the_same_losses(
         assert regard.load(tmp_path / "two").predict(["abc"]) == regard.load(alone / "long").predict(["abc"])
 
 
+def write_task(path: Path, task: str) -> Path:
+    """Data from which a task is recognised."""
+    chosen = random.Random(2)
+    words = [chosen.choices(["red", "blue", "one", "two", "sea", "sky"], k=chosen.randint(3, 9)) for _ in range(200)]
+    if task == "tag":
+        lines = ["".join(f"{word}\t{'NUM' if word in ('one', 'two') else 'WORD'}\n" for word in row) for row in words]
+    elif task == "classify":
+        lines = [f"{'many' if len(row) > 5 else 'few'}\t{' '.join(row)}" for row in words]
+    else:
+        lines = [" ".join(row) for row in words]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+READER = ("model.kind=bert", "tokens.level=bpe", "tokens.unknown=0")  # words that become unknown are drawn
+
+
+@pytest.mark.parametrize(
+    ("task", "more"),
+    [
+        ("continue", ("model.kind=gpt",)),
+        pytest.param("tag", READER, marks=pytest.mark.soak),
+        pytest.param("classify", READER, marks=pytest.mark.soak),
+    ],
+)
+def test_other_tasks_have_the_same_losses_too(task: str, more: tuple[str, ...], tmp_path: Path) -> None:
+    data, settings = write_task(tmp_path / "data.txt", task), (*LONG, *more)
+    one, two = (losses(count, data, tmp_path / str(count), 12, *settings) for count in (1, 2))
+    assert regard.load(tmp_path / "2").config.task == task
+    assert one[-1] < one[0]
+    assert two == pytest.approx(one, abs=1e-5, rel=0)
+
+
 def test_muon_puts_sharded_matrices_together(pairs: Path, tmp_path: Path) -> None:
     one = losses(1, pairs, tmp_path / "one", 15, *LONG, "training.optimiser=muon")
     two = losses(2, pairs, tmp_path / "two", 15, *LONG, "training.optimiser=muon", "training.parallel=fsdp")

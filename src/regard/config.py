@@ -179,9 +179,9 @@ def make(found: dict[str, Any], where: str) -> Config:
 
 
 def override(config: Config, settings: list[str]) -> Config:
-    """`key.of.setting=value` on top of a config."""
+    """`key.of.setting=value` on top of a config. The kind of model comes first: it brings its own other settings."""
     found = config.model_dump()
-    for setting in settings:
+    for setting in sorted(settings, key=lambda setting: not setting.startswith("model.kind=")):
         key, equals, value = setting.partition("=")
         if not equals or not key:
             raise UserError(f"--set {setting}: expected key=value, such as --set training.rate=0.001.")
