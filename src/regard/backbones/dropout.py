@@ -24,7 +24,8 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu":
             return nn.functional.dropout(x, self.p)
-        return x * keep_mask(x.shape, self.p).to(x.dtype).mul_(1 / (1 - self.p))
+        # Bytes become numbers by vector instructions, truth values do not.
+        return x * keep_mask(x.shape, self.p).view(torch.uint8).to(x.dtype).mul_(1 / (1 - self.p))
 
 
 def keep_mask(shape: torch.Size, p: float) -> Tensor:
