@@ -81,7 +81,7 @@ def compare(name: str, shape: Shape, threads: int, turns: int) -> list[dict[str,
     programs = ["regard", "opennmt", *(["transformers"] if shape.kind == "transformer" else []), "matmul"]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        ours.write(shape, folder)
+        ours.write(ours.trainer(shape, folder), folder)
         tokens = tokens_of(folder)
         pythons = {
             program: sys.executable if program in ("regard", "matmul") else PEERS / "bin/python" for program in programs

@@ -50,15 +50,23 @@ def trainer(shape: Shape, folder: Path, budget: int = 4096) -> Trainer:
         },
         "the benchmark",
     )  # fmt: skip
+    return _trainer(settings, folder)
+
+
+def of_config(folder: Path) -> Trainer:
+    """The same for settings that lie in the folder."""
+    return _trainer(config.load(folder / "config.yaml"), folder)
+
+
+def _trainer(settings: config.Config, folder: Path) -> Trainer:
     run = folder / "run"
     run.mkdir(exist_ok=True)
     return Trainer(settings, run, prepare(settings, run, lambda _: None), Progress(quiet=True))
 
 
-def write(shape: Shape, folder: Path) -> int:
-    """The batches of the first epoch, as `regard train` makes them, for all to read; the tokens of an epoch."""
-    ours = trainer(shape, folder)
-    order = ours.batches.order(0)
+def write(ours: Trainer, folder: Path, epochs: int = 1) -> None:
+    """The batches of some epochs, as `regard train` makes them, for all to read."""
+    order = [batch for epoch in range(epochs) for batch in ours.batches.order(epoch)]
     rows = [[ours.store[int(i)] for i in batch] for batch in order]
     found = {"batch_ends": np.cumsum([len(batch) for batch in rows])}
     for side, name in enumerate(("source", "target")):
@@ -66,4 +74,3 @@ def write(shape: Shape, folder: Path) -> int:
         ids = [np.asarray(row[side])[: len(row[side]) - side] for batch in rows for row in batch]
         found |= {name: np.concatenate(ids), f"{name}_ends": np.cumsum([len(each) for each in ids])}
     np.savez(folder / "batches.npz", **found)
-    return len(order)

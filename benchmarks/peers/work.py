@@ -2,8 +2,8 @@
 
     python work.py PROGRAM SHAPE FOLDER
 
-`steps N` makes it train on the next N batches, or answer all texts N times, and tell the seconds that took and what the
-last of them returned; `memory` makes it tell the most megabytes it has needed so far.
+`steps N` makes it train on the next N batches (answer all texts N times, learn for N minutes) and tell the seconds that
+took and what the last of them returned; `memory` makes it tell the most megabytes it has needed so far.
 """
 
 import json
@@ -13,6 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 from benchmarks.peers.decoders import DECODERS
+from benchmarks.peers.learners import LEARNERS
 from benchmarks.peers.programs import PROGRAMS, Shape
 
 
@@ -25,7 +26,7 @@ def peak() -> float:
 def main() -> None:
     program, shape, folder = sys.argv[1:]
     answers, sys.stdout = sys.stdout, sys.stderr  # a library may print what it likes
-    step = (PROGRAMS | DECODERS)[program](Shape(**json.loads(shape)), Path(folder))
+    step = (PROGRAMS | DECODERS | LEARNERS)[program](Shape(**json.loads(shape)), Path(folder))
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         what, *count = line.split()
