@@ -6,11 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
@@ -30,8 +29,10 @@ from regard.outputs.influence import influence
 from regard.outputs.invariance import difference
 from regard.outputs.readers import ENCLOSED, DeepSets, Gpt, Recurrent, Transformer, limit, network
 from regard.outputs.task import LEARN_FROM, Item, Row, Shown, Survey, Task, Vocabularies
-from regard.pictures.strip import strip
 from regard.watching import attentions, watch
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 BUDGET = 8192  # tokens answered at once
 SHOWN = 500  # tokens that a picture can hold
@@ -198,7 +199,7 @@ class Classify(Task):
             weights, tokens = merged(weights[:, None], groups, np.sum)[:, 0], joined(tokens, groups)
         found = self.probabilities([text])[0]
         assert found is not None
-        return strip(weights, tokens, f"{self.labels[label]}  ({100 * found[label]:.0f} %)", what)
+        return pictures.strip(weights, tokens, f"{self.labels[label]}  ({100 * found[label]:.0f} %)", what)
 
     @torch.no_grad()
     def _decided(self, ids: Tensor, label: int) -> tuple[NDArray[np.float32], str]:

@@ -11,11 +11,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -31,6 +30,9 @@ from regard.outputs.task import CHUNK, LEARN_FROM, Item, Row, Shown, Survey, Tas
 from regard.outputs.writer import Writer
 from regard.outputs.writers import Settings
 from regard.watching import attentions, paused, watch, watched
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SEVERAL = 32  # texts continued together
 PARTS = 10_000  # of a text at most, between which a bootstrap chooses

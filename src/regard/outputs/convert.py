@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import nn
@@ -31,6 +30,9 @@ from regard.outputs.task import LEARN_FROM, PLACES, Item, Row, Shown, Survey, Ta
 from regard.outputs.together import Together
 from regard.watching import attentions, paused, watch, watched
 from regard.workers import side_by_side
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FEWEST = 200  # source tokens that are worth a worker of their own
 

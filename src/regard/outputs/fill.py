@@ -7,11 +7,10 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, islice
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
@@ -30,6 +29,9 @@ from regard.outputs.blanks import Blanked, Candidates, parse
 from regard.outputs.filler import Batch, Filler, Masked, Permuted, targets_of
 from regard.outputs.task import LEARN_FROM, Item, Row, Shown, Survey, Task, Vocabularies
 from regard.watching import watch
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 BUDGET = 8192  # tokens answered at once
 RATES = {"bert": 0.15, "xlnet": 1 / 6}

@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
@@ -37,6 +36,9 @@ from regard.outputs.sentences import Sentence, Sentences
 from regard.outputs.tagger import Batch, Choice, Independent, Tagger
 from regard.outputs.task import LEARN_FROM, Item, Row, Shown, Survey, Task, Vocabularies
 from regard.watching import watch
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 BUDGET = 8192  # tokens answered at once
 SHOWN = 200  # words that a picture can hold

@@ -11,10 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import nn
 
@@ -23,6 +22,9 @@ from regard.config import Config
 from regard.data.reading import Pair
 from regard.errors import UserError
 from regard.inputs.tokens import Tokenizer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Item = tuple[str, list[str]]  # a source and its references
 Row = tuple[Sequence[int], ...]  # ids, one sequence for each field
