@@ -28,3 +28,8 @@ print([m for m in set(sys.modules) - before if m.startswith('torch.')])
 
 def test_unknown_names_are_attribute_errors() -> None:
     assert run("import regard; print(hasattr(regard, 'nonsense'), hasattr(regard, 'watch'))") == "False True"
+
+
+def test_predicting_loads_nothing_that_only_other_commands_need() -> None:
+    heavy = ("matplotlib", "transformers", "tensorboard", "ctranslate2", "sacrebleu", "scipy", "babel")
+    assert run(f"import sys, regard.predicting, regard.engine; print([m for m in {heavy} if m in sys.modules])") == "[]"
