@@ -39,7 +39,7 @@ SMALL: dict[str, dict[str, Any]] = {
 LINES = ["To be, or not", "", "  to be:\tthat is", "the question\\ here."]
 TINY = [
     "tokens.context=16", "model.layers=1", "model.width=16", "model.hidden=32", "model.heads=2", "model.dropout=0.1",
-    "training.budget=136", "training.rate=0.01", "training.warmup=5", "training.every=30", "decoding.longest=20",
+    "training.budget=136", "training.rate=0.03", "training.warmup=5", "training.every=30", "decoding.longest=20",
 ]  # fmt: skip
 
 
