@@ -68,18 +68,20 @@ class Muon(torch.optim.AdamW):
 
 def optimiser(network: nn.Module, how: Training, *, fused: bool) -> torch.optim.AdamW:
     """As the settings say. Tables and vectors do not decay; what is looked up or chosen among is AdamW's anyway."""
+    muon = how.optimiser == "muon"
     between, matrices, rest = [], [], []
     for name, weight in network.named_parameters():
+        linear = weight.dim() == 2 and name.rpartition(".")[2].startswith("weight") and "head." not in name
         if weight.dim() < 2 or "table" in name:
             rest.append(weight)
-        elif weight.dim() == 2 and name.rpartition(".")[2].startswith("weight") and "head." not in name:
+        elif muon and linear:
             between.append(weight)
         else:
             matrices.append(weight)
     groups = [
-        {"params": between, "weight_decay": how.decay, "orthogonal": how.optimiser == "muon"},
+        {"params": between, "weight_decay": how.decay, "orthogonal": True},
         {"params": matrices, "weight_decay": how.decay, "orthogonal": False},
         {"params": rest, "weight_decay": 0.0, "orthogonal": False},
     ]
-    kind = Muon if how.optimiser == "muon" else torch.optim.AdamW
+    kind = Muon if muon else torch.optim.AdamW
     return kind([group for group in groups if group["params"]], lr=how.rate, betas=(0.9, 0.98), eps=1e-9, fused=fused)

@@ -140,3 +140,11 @@ def test_a_fixed_state_reordered_again_and_again(rows: int, orders: list[list[in
 def test_copies_that_change_places_are_not_moved() -> None:
     state = Fixed(torch.randn(2, 1, 2, 3), torch.randn(2, 1, 2, 3), torch.arange(2)).reorder(torch.tensor([0, 0, 1]))
     assert state.reorder(torch.tensor([1, 0, 2])) is state
+
+
+def test_gradients_go_through_a_cache_that_is_reordered() -> None:
+    k = torch.randn(2, 1, 3, 4, requires_grad=True)
+    *_, state = Cache().extend(k, k, torch.arange(3))
+    keys, *_ = state.reorder(torch.tensor([1, 1])).extend(k, k, torch.arange(3, 4 + 2))
+    keys[:, :, :3].sum().backward()
+    assert torch.equal(k.grad, torch.stack((torch.zeros(1, 3, 4), torch.full((1, 3, 4), 2.0))))

@@ -101,6 +101,8 @@ class _Buffer:
     def pick(self, index: Tensor, length: int) -> _Buffer:
         """The first positions of the rows `index`, with as much room."""
         index = index.to(self.k.device)
+        if torch.is_grad_enabled() and (self.k.requires_grad or self.v.requires_grad):  # no gradient goes through `out`
+            return _Buffer(self.k[:length].index_select(1, index), self.v[:length].index_select(1, index), length)
         new_k, new_v = (x.new_empty(len(x), len(index), *x.shape[2:]) for x in (self.k, self.v))
         for old, new in ((self.k, new_k), (self.v, new_v)):
             torch.index_select(old[:length], 1, index, out=new[:length])
