@@ -4,10 +4,10 @@ Nothing here imports torch: names are looked up when they are first used, so tha
 `regard --help` answer at once.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from regard.errors import UserError
+from regard.lazily import lazily
 
 if TYPE_CHECKING:
     from regard.running import Model, load, train
@@ -16,15 +16,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["Model", "UserError", "__version__", "load", "train", "watch"]
 
-_HOMES = {
-    "Model": "regard.running",
-    "load": "regard.running",
-    "train": "regard.running",
-    "watch": "regard.watching",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'regard' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = lazily(
+    __name__,
+    {
+        "Model": "regard.running",
+        "load": "regard.running",
+        "train": "regard.running",
+        "watch": "regard.watching",
+    },
+)

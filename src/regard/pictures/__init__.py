@@ -3,8 +3,9 @@
 matplotlib takes a while to load, and most commands draw nothing: names are looked up when they are first used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from regard.lazily import lazily
 
 if TYPE_CHECKING:
     from regard.pictures.allowed import mask, masks
@@ -26,21 +27,12 @@ __all__ = [
     "strip",
 ]
 
-_HOMES = {
-    "alignment": "maps",
-    "curves": "lines",
-    "grid": "maps",
-    "mask": "allowed",
-    "masks": "allowed",
-    "save": "style",
-    "sinusoidal_products": "lines",
-    "sinusoidal_table": "lines",
-    "sinusoidal_variance": "lines",
-    "strip": "strips",
+_MODULES = {
+    "allowed": ["mask", "masks"],
+    "lines": ["curves", "sinusoidal_products", "sinusoidal_table", "sinusoidal_variance"],
+    "maps": ["alignment", "grid"],
+    "strips": ["strip"],
+    "style": ["save"],
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'regard.pictures' has no attribute {name!r}")
-    return getattr(import_module(f"regard.pictures.{_HOMES[name]}"), name)
+__getattr__ = lazily(__name__, {name: f"{__name__}.{home}" for home, names in _MODULES.items() for name in names})
