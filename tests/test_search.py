@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from regard.attention import Cache, MultiHead, causal
 from regard.errors import UserError
-from regard.search import Hypothesis, Limits, Step, _draw, _largest, beam, greedy, sample
+from regard.search import Hypothesis, Limits, Step, _draw, _first, _largest, beam, greedy, sample
 
 PAD, START, END, VOCABULARY = 0, 1, 2, 6
 SPECIAL = {"start": START, "end": END, "pad": PAD}
@@ -219,6 +219,10 @@ def test_greedy_is_a_beam_of_one_and_the_plain_loop(
     (one,) = greedy(ask, Prefixes.of([key], ties), 1, **SPECIAL, limits=limits)
     assert_same([one], [(tokens, score_of(key, tokens, ties))], 1.0)
     assert one.finished == finished
+    (unscored,) = greedy(ask, Prefixes.of([key], ties), 1, **SPECIAL, limits=limits, scored=False)
+    assert (unscored.tokens, unscored.finished) == (one.tokens, one.finished)
+    assert math.isnan(unscored.score)
+    assert math.isnan(unscored.normalised)
     ((same,),) = beam(ask, Prefixes.of([key], ties), 1, **SPECIAL, limits=limits, size=1, length_penalty=alpha)
     assert (same.tokens, same.score, same.finished) == (one.tokens, one.score, one.finished)
 
@@ -622,3 +626,10 @@ def test_the_largest_of_long_rows_are_those_of_topk(rows: int, k: int, size: int
     assert torch.equal(largest, values.topk(k).values)
     assert torch.equal(values.gather(1, index), largest)
     assert all(len({*row}) == k for row in index.tolist())
+
+
+@given(st.integers(1, 5), st.integers(1, 1200), st.integers(0, 2**32 - 1), st.sampled_from([2, 10**6]))
+def test_the_first_of_the_largest_is_that_of_argmax(rows: int, size: int, seed: int, distinct: int) -> None:
+    values = torch.randint(distinct, (rows, size), generator=torch.Generator().manual_seed(seed)).double()
+    values[:, ::7] = -torch.inf
+    assert torch.equal(_first(values), values.argmax(-1, keepdim=True))

@@ -4,10 +4,11 @@ CTranslate2 (https://github.com/OpenNMT/CTranslate2) runs converted Transformers
 is kept in the run folder under `ctranslate2/`, behind SHA-256 sums, and is made anew when the run's files have changed:
 that program may crash on a damaged file, so it is given nothing but what was written here.
 
-Its search is not ours in three points. Tokens that may not come now are left out before the softmax, not after it: the
+Its search is not ours in four points. Tokens that may not come now are left out before the softmax, not after it: the
 others share their probability while the search compares hypotheses (scores that are shown are computed without that). A
-beam is filled up again when a hypothesis has ended. And it ends when as many hypotheses as the beam holds have ended,
-where ours ends when no other could win. A greedy answer is the same, the best of a beam nearly always.
+beam is filled up again when a hypothesis has ended. It ends when as many hypotheses as the beam holds have ended, where
+ours ends when no other could win. And of hypotheses that were all cut at the maximum it gives the best one without the
+price of an end. A greedy answer is the same, the best of a beam nearly always.
 """
 
 from __future__ import annotations
@@ -86,10 +87,7 @@ class CTranslate2:
     def __init__(self, task: Convert, folder: Path, positions: int, *, int8: bool = False, workers: int = 0) -> None:
         self.task, self.positions = task, positions
         self.workers = workers or torch.get_num_threads()
-        kind = "int8" if int8 else "float32"
-        self.translator = ctranslate2.library().Translator(
-            str(folder), compute_type=kind, inter_threads=self.workers, intra_threads=1
-        )
+        self.translator = ctranslate2.translator(folder, "int8" if int8 else "float32", self.workers)
         self.source, self.target = ctranslate2.names(task.source), ctranslate2.names(task.target)
         self.ids = {name: id for id, name in enumerate(self.target)}
 
@@ -119,16 +117,14 @@ class CTranslate2:
         answers: list[list[Answer]] = [[] for _ in rows]
         unscored: dict[int, list[_Found]] = {}
         for i, found in self._searched(rows, maxima, how):  # texts are put together while the workers go on
-            # An end that was forced has its price too, and only with it are scores comparable.
-            forced = how.beam > 1 and not all(one.ended for one in found)
-            if how.scored or forced:
-                unscored[i] = found if forced else found[: how.n_best]
+            if how.scored or _mixed(found, how):
+                unscored[i] = found if _mixed(found, how) else found[: how.n_best]
             else:
                 answers[i] = [self._answer(one, math.nan, power) for one in found[: how.n_best]]
         totals = iter(self.scores([(rows[i], one.ids) for i, found in unscored.items() for one in found]))
         for i, found in unscored.items():
             given = [self._answer(one, next(totals), power) for one in found]
-            if not all(one.ended for one in found):
+            if _mixed(found, how):
                 given.sort(key=lambda answer: (-answer.normalised, answer.ids))
             answers[i] = given[: how.n_best]
         return answers
@@ -164,7 +160,7 @@ class CTranslate2:
         self, rows: list[list[int]], batches: list[list[int]], maxima: list[int], how: Search
     ) -> Iterator[tuple[int, int, Any]]:
         """For each row how far its batch may go, and CTranslate2's result. One token more than may be written is asked
-        for: it tells whether the answer ends there."""
+        for: it tells whether the answer ends there. Not where all are to be cut there and nobody asks."""
         never = [[self.target[PAD]], [self.target[START]]]
         waiting = []
         for batch in batches:
@@ -172,7 +168,7 @@ class CTranslate2:
             results = self.translator.translate_batch(
                 [[self.source[id] for id in rows[i]] for i in batch],
                 asynchronous=True, beam_size=how.beam, num_hypotheses=how.beam, length_penalty=how.length_penalty,
-                min_decoding_length=how.minimum, max_decoding_length=1 + limit, max_input_length=0,
+                min_decoding_length=how.minimum, max_decoding_length=limit + (how.scored or how.minimum < limit), max_input_length=0,
                 suppress_sequences=never, return_end_token=True, return_attention=how.looked,
             )  # fmt: skip
             waiting += [(i, limit, result) for i, result in zip(batch, results, strict=True)]
@@ -191,6 +187,13 @@ class CTranslate2:
                 weights = None if attention is None else np.array(attention[: len(ids)], dtype=np.float32)
                 found[tuple(ids)] = _Found(ids, ended, weights)
         return list(found.values())
+
+
+def _mixed(found: list[_Found], how: Search) -> bool:
+    """Whether CTranslate2's order has to be made anew: an end that was forced has its price too, and only with it are
+    hypotheses that ended and such that were cut comparable, or all that were cut in an order to be shown."""
+    ended = sum(one.ended for one in found)
+    return how.beam > 1 and ended < len(found) and (ended > 0 or how.n_best > 1)
 
 
 def _cut(order: list[int], size: int) -> list[list[int]]:

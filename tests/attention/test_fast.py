@@ -149,6 +149,23 @@ def test_nan_in_q_is_refused_though_the_kernel_would_swallow_it() -> None:
         fast(q, k, k)
 
 
+@pytest.mark.parametrize("groups", [4, 2])
+@pytest.mark.parametrize("keys", [7, 8, 30])
+def test_single_queries_of_many_rows_as_in_decoding(groups: int, keys: int) -> None:
+    """Whichever form answers them: one row may see nothing at all."""
+    torch.manual_seed(keys)
+    q, (k, v) = torch.randn(70, 4, 1, 8), torch.randn(2, 70, groups, keys, 8)
+    k_pos = torch.arange(keys).expand(70, keys).clone()
+    k_pos[::3, -2:] = -1
+    k_pos[5] = -1
+    parts: dict[str, Any] = {"mask": masks.padding, "q_pos": torch.tensor([keys]), "k_pos": k_pos}
+    expected, _ = attend(*(x.double() for x in (q, k, v)), **parts)
+    with torch.no_grad():
+        found = fast(q, k, v, **parts)
+    assert torch.allclose(found.double(), expected, atol=1e-5)
+    assert not found[5].any()
+
+
 def test_wrong_masks_are_refused() -> None:
     q = torch.randn(2, 2, 4, 8)
     with pytest.raises(ValueError, match=r"the mask has shape \(3, 4\), expected"):

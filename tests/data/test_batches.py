@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.batches import LEAST_FILL, Batches, Reader, pad, share
+from regard.data.batches import LEAST_FILL, Batches, Reader, by_budget, in_shares, pad, share
 from regard.data.store import Store, write_store
 from regard.errors import UserError
 
@@ -184,3 +184,25 @@ def test_the_heaviest_batches_begin_with_their_longest_rows() -> None:
     for rows, widest in found:
         assert lengths[rows[:widest]].max(axis=0).tolist() == lengths[rows].max(axis=0).tolist()
         assert len({*rows.tolist()}) == len(rows)
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(1, 300), st.integers(1, 100), st.integers(1, 4)
+)
+def test_shares_are_all_texts_in_order_within_the_budget_and_even(
+    lengths: list[int], most: int, fewest: int, workers: int
+) -> None:
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    parts = in_shares(order, lengths, most, fewest, workers)
+    assert [i for part in parts for i in part] == order
+    sizes = [len(part) * max(lengths[i] for i in part) for part in parts]
+    alone = [size for part, size in zip(parts, sizes, strict=True) if len(part) > 1]
+    assert all(size <= max(most, fewest) for size in alone)
+    least = len([*by_budget(order, lengths, max(most, fewest))])
+    assert least <= len(parts) <= workers * -(-least // workers) or most < fewest
+
+
+def test_shares_of_a_few_texts_are_not_torn_apart_and_of_many_are_as_many_for_each_worker() -> None:
+    assert len(in_shares([*range(4)], [10] * 4, 1000, 50, 2)) == 1
+    assert [len(part) for part in in_shares([*range(100)], [10] * 100, 350, 50, 2)] == [25] * 4
+    assert [len(part) for part in in_shares([*range(100)], [10] * 100, 5000, 50, 2)] == [50, 50]

@@ -20,6 +20,7 @@ from regard import config as configs
 from regard.errors import UserError
 from regard.exchange import ctranslate2, huggingface
 from regard.inputs.tokens import END, Tokenizer
+from regard.outputs.convert import Convert
 from regard.outputs.converter import Batch
 from regard.preparing import Split, build
 from regard.running import Model
@@ -185,6 +186,22 @@ def test_greedy_answers_are_those_of_torch(run: Model, changes: dict[str, int]) 
     assert {one.finished for (one,) in found} == {True, False} or changes
     assert np.allclose([one.score for (one,) in found], [one.score for (one,) in expected], atol=1e-4)
     assert np.allclose([one.normalised for (one,) in found], [one.normalised for (one,) in expected], atol=1e-4)
+
+
+def test_it_leaves_torch_its_threads_and_has_as_many_workers(tmp_path: Path) -> None:
+    """Both count by one OpenMP. Only the conversion's own first check would find the threads already gone."""
+    made(tmp_path / "run")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        model = running.load(tmp_path / "run")
+        engine.use(model, "ctranslate2", {}, lambda _: None)
+        assert torch.get_num_threads() == 2
+        assert isinstance(model.task, Convert)
+        assert isinstance(model.task.engine, engine.CTranslate2)
+        assert model.task.engine.workers == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_beam_gives_different_answers_with_torchs_scores_best_first(run: Model) -> None:

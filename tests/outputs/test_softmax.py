@@ -29,8 +29,8 @@ def test_chunked_is_plain(rows: int, size: int, smoothing: float, chunk: int, bi
 
 def test_logits_of_a_batch_never_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    inner = torch.log_softmax
-    monkeypatch.setattr(torch, "log_softmax", lambda x, dim: sizes.append(len(x)) or inner(x, dim))
+    inner = softmax.aligned
+    monkeypatch.setattr(softmax, "aligned", lambda x, *head: sizes.append(len(x)) or inner(x, *head))
     monkeypatch.setattr(softmax, "CHUNK", 100)
     x, weight = torch.randn(23, 4, requires_grad=True), torch.randn(20, 4, requires_grad=True)
     token_loss(x, weight, torch.zeros(20, requires_grad=True), torch.randint(20, (23,)), 0.1).backward()
@@ -40,3 +40,24 @@ def test_logits_of_a_batch_never_exist(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_gradient_it_is_plain() -> None:
     x, weight, bias, wanted = torch.randn(5, 3), torch.randn(7, 3), torch.randn(7), torch.randint(7, (5,))
     assert torch.equal(token_loss(x, weight, bias, wanted, 0.1), plain(x, weight, bias, wanted, 0.1))
+
+
+@pytest.mark.parametrize("size", [1, 16, 33])
+@pytest.mark.parametrize("biased", [True, False])
+def test_aligned_logits_are_those_of_a_linear_layer(size: int, biased: bool) -> None:
+    x, head = torch.randn(6, 5), torch.nn.Linear(5, size, bias=biased)
+    with torch.no_grad():
+        found = softmax.logits_of(x, head)
+        assert found.stride(0) % softmax.LINE == 0
+        assert torch.allclose(found, head(x), atol=1e-6)
+    assert softmax.logits_of(x, head).requires_grad
+
+
+def test_huge_logits_and_a_hopeless_token_have_an_exact_loss() -> None:
+    """p of the wanted token is 0 in float32; its logarithm is not lost."""
+    x = torch.tensor([[200.0], [-300.0]], requires_grad=True)
+    weight = torch.tensor([[1.0], [0.0], [-1.0]], requires_grad=True)
+    found = token_loss(x, weight, None, torch.tensor([2, 0]), 0.0)
+    assert found.item() == 400 + 600
+    found.backward()
+    assert torch.equal(x.grad, torch.tensor([[2.0], [-2.0]]))

@@ -58,9 +58,16 @@ def _dense(
         added = bias(q, k, q_pos, k_pos)
         why = _learned(added)
         parts = {**parts, "bias": lambda *_: added}
-    if why is None:
+    if why is None and not _decoding(q, k):
         return _fused(q, k, v, parts["score"], mask, added)
     return attend(q, k, v, mask=mask, q_pos=q_pos, k_pos=k_pos, **parts)[0]
+
+
+def _decoding(q: Tensor, k: Tensor) -> bool:
+    """One query in each of many rows, as the steps of a search have it: there are hardly any weights that a fused
+    kernel could save, and on a CPU the two products of `attend` take two thirds of its time."""
+    alone = q.dim() == 4 and q.shape[-2] == 1 and q.shape[:2] == k.shape[:2]
+    return alone and len(q) >= 64 and k.shape[-2] >= 8 and q.device.type == "cpu" and not torch.is_grad_enabled()
 
 
 def reason(

@@ -243,3 +243,17 @@ def by_budget(order: list[int], lengths: list[int], budget: int) -> Iterator[lis
         chosen.append(i)
     if chosen:
         yield chosen
+
+
+def in_shares(order: list[int], lengths: list[int], most: int, fewest: int, workers: int) -> list[list[int]]:
+    """Consecutive texts of an `order`, shortest first: as few parts as the budget `most` allows, but as many for each
+    worker, of as equal sizes as can be; not more than with a budget of `fewest`."""
+    count = workers * -(-len([*by_budget(order, lengths, most)]) // workers)
+    too_small, enough = fewest - 1, max(most, fewest)
+    while enough - too_small > 1:
+        budget = (too_small + enough) // 2
+        if len([*by_budget(order, lengths, budget)]) <= count:
+            enough = budget
+        else:
+            too_small = budget
+    return [*by_budget(order, lengths, enough)]

@@ -51,6 +51,18 @@ def library() -> Any:
         raise UserError("CTranslate2 is not installed: install it with `pip install 'regard[fast]'`.") from error
 
 
+def translator(folder: Path, kind: str = "float32", workers: int = 1) -> Any:
+    """A converted model, ready to answer by workers of one thread each.
+
+    It shares OpenMP with torch and leaves it with one thread: torch gets its own back.
+    """
+    threads = torch.get_num_threads()
+    try:
+        return library().Translator(str(folder), compute_type=kind, inter_threads=workers, intra_threads=1)
+    finally:
+        torch.set_num_threads(threads)
+
+
 def refuse(model: Model) -> Convert:
     """The task of a model that CTranslate2 can express; any other is refused with the reason."""
     task, kind = model.task, getattr(model.config.model, "kind", "model")
@@ -263,16 +275,16 @@ def compared(model: Model, folder: Path) -> float:
     the best of the torch model too.
     """
     task = refuse(model)
-    translator = library().Translator(str(folder), compute_type="float32", inter_threads=1, intra_threads=1)
+    engine = translator(folder)
     sources, targets = _examples(model)
     source_names, target_names = names(task.source), names(task.target)
     given = [[source_names[id] for id in row] for row in sources]
-    scored = translator.score_batch(given, [[target_names[id] for id in row] for row in targets], max_input_length=0)
+    scored = engine.score_batch(given, [[target_names[id] for id in row] for row in targets], max_input_length=0)
     found = torch.tensor([value for each in scored for value in each.log_probs])
     expected = torch.cat([_log_probabilities(task, *row)[1] for row in zip(sources, targets, strict=True)])
     difference = float((found - expected).abs().max())
     ids = {name: id for id, name in enumerate(target_names)}
-    answers = translator.translate_batch(
+    answers = engine.translate_batch(
         given, beam_size=1, max_input_length=0, max_decoding_length=16, min_decoding_length=0,
         suppress_sequences=[[target_names[PAD]], [target_names[START]]], return_end_token=True,
     )  # fmt: skip

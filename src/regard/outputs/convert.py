@@ -18,7 +18,7 @@ from torch import nn
 
 from regard import metrics, page, pictures, search
 from regard.config import Config, Level, Recurrent, Section, Transformer
-from regard.data.batches import by_budget, pad
+from regard.data.batches import in_shares, pad
 from regard.data.reading import Pair
 from regard.errors import UserError
 from regard.inputs.tokens import END, PAD, START, Tokenizer, choose_level
@@ -34,7 +34,7 @@ from regard.workers import side_by_side
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FEWEST = 200  # source tokens that are worth a worker of their own
+FEWEST = 400  # tokens, read and written, that are worth a worker of their own
 
 
 class Tokens(Section):
@@ -94,7 +94,7 @@ class Search:
     top_k: int | None = None
     top_p: float | None = None
     seed: int | None = None
-    budget: int = 5000  # source tokens of a batch, every hypothesis counted
+    budget: int = 14_000  # tokens of a batch, read and written, every hypothesis counted
     scored: bool = True  # False: nobody reads the scores, so an engine need not compute them
     looked: bool = False  # answers come with where they looked, from an engine that knows
 
@@ -226,10 +226,11 @@ class Convert(Task):
 
     def by_torch(self, rows: list[list[int]], how: Search, numbers: list[int]) -> list[list[Answer]]:
         """The engine that knows every model and every search. Long and short rows are searched apart."""
-        lengths = [len(row) for row in rows]
-        order = sorted(range(len(rows)), key=lengths.__getitem__)
-        share = max(FEWEST, 1.1 * sum(lengths) / torch.get_num_threads())  # a part for every worker; a tenth is padding
-        parts = [*by_budget(order, lengths, int(min(how.budget / how.beam, share)))]
+        # A row is read once and written at most to its end; how far it goes is guessed by its length.
+        maxima = how.limits([len(row) for row in rows]).maxima(len(rows))
+        sizes = [n + max(how.minimum, min(n, most)) for n, most in zip(map(len, rows), maxima, strict=True)]
+        order = sorted(range(len(rows)), key=lambda i: (sizes[i], len(rows[i])))
+        parts = in_shares(order, sizes, how.budget // how.beam, FEWEST, torch.get_num_threads())
 
         @torch.no_grad()
         def work(chosen: list[int]) -> list[list[Answer]]:
@@ -276,7 +277,7 @@ class Convert(Task):
             seeds = [how.seed * 1_000_003 + number for number in numbers]
             return [[h] for h in search.sample(step, state, len(ids), seeds=seeds, **draws, **given)]
         if how.beam == 1:
-            return [[h] for h in search.greedy(step, state, len(ids), **given)]
+            return [[h] for h in search.greedy(step, state, len(ids), scored=how.scored, **given)]
         size: dict[str, Any] = {"size": how.beam, "n_best": how.n_best, "length_penalty": how.length_penalty}
         return search.beam(step, state, len(ids), **size, **given)
 

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from regard.inputs.embedding import Embedding, positions_of
 from regard.inputs.tokens import END, PAD, START
-from regard.outputs.softmax import token_loss
+from regard.outputs.softmax import logits_of, token_loss
 
 
 class Batch(NamedTuple):
@@ -106,4 +106,4 @@ class Converter(nn.Module):
         positions = torch.tensor([state.position], device=tokens.device)
         x = self.target(tokens.unsqueeze(1), positions)
         features, decoder = self.decoder(x, positions, state.memory, state.decoder, keep=True)
-        return self.head(features[:, -1]), State(None, decoder, state.position + 1)
+        return logits_of(features[:, -1], self.head), State(None, decoder, state.position + 1)

@@ -16,9 +16,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Linear
 from torch.nn.functional import cross_entropy, linear
 
 CHUNK = 1 << 24  # logits made at once: 64 MB; with much fewer the products get small and slow
+LINE = 16  # numbers in a line of the processor's cache
 
 
 def token_loss(x: Tensor, weight: Tensor, bias: Tensor | None, wanted: Tensor, smoothing: float) -> Tensor:
@@ -28,6 +30,24 @@ def token_loss(x: Tensor, weight: Tensor, bias: Tensor | None, wanted: Tensor, s
         return plain(x, weight, bias, wanted, smoothing)
     loss: Tensor = _Chunked.apply(x, weight, bias, wanted, smoothing)  # type: ignore[no-untyped-call]
     return loss
+
+
+def aligned(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """W x + b without a graph, in rows that begin at multiples of 64 bytes.
+
+    A product is up to 1.5 times as slow where they do not, as with a vocabulary of 8,001.
+    """
+    size = len(weight)
+    room = x.new_empty(len(x), -(-size // LINE) * LINE)[:, :size]
+    return torch.mm(x, weight.t(), out=room) if bias is None else torch.addmm(bias, x, weight.t(), out=room)
+
+
+def logits_of(x: Tensor, head: Linear) -> Tensor:
+    """What a head says of features x (n, width), aligned where nobody asks for a gradient."""
+    if torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type):
+        said: Tensor = head(x)
+        return said
+    return aligned(x, head.weight, head.bias)
 
 
 def plain(x: Tensor, weight: Tensor, bias: Tensor | None, wanted: Tensor, smoothing: float) -> Tensor:
@@ -43,13 +63,15 @@ class _Chunked(torch.autograd.Function):
         rows = max(1, CHUNK // size)
         for start in range(0, len(x), rows):
             some, right = x[start : start + rows], wanted[start : start + rows, None]
-            logs = torch.log_softmax(linear(some, weight, bias), -1)
-            loss -= (1 - smoothing) * logs.gather(1, right).sum()
+            logits = aligned(some, weight, bias)
+            gradient = logits.softmax(-1)
+            # log Σ exp without exponentials of its own: the largest p is at least 1/V, so its logarithm is exact.
+            total = logits.amax(-1) - gradient.amax(-1).log()
+            lost = total - (1 - smoothing) * logits.gather(1, right).squeeze(1)
             if smoothing:
-                loss -= smoothing / size * logs.sum()
-            gradient = logs.exp_()
-            if smoothing:
+                lost -= smoothing * logits.mean(-1)
                 gradient -= smoothing / size
+            loss += lost.sum()
             gradient.scatter_add_(1, right, gradient.new_full((), smoothing - 1).expand_as(right))
             torch.mm(gradient, weight, out=to_x[start : start + rows])
             to_weight.addmm_(gradient.t(), some)

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, pad
 
 from regard.inputs.embedding import Embedding, positions_of
 from regard.inputs.tokens import PAD, UNKNOWN
-from regard.outputs.softmax import token_loss
+from regard.outputs.softmax import logits_of, token_loss
 
 PIECE = 512  # tokens that a state takes up at once
 TOGETHER = 8192  # tokens of windows that are read in one pass
@@ -151,7 +151,7 @@ class Writer(nn.Module):
             features, state = self._read(ids, positions, None, PIECE)
         else:
             features, state = self._read(ids[:, -1:], self._lengths(ids).unsqueeze(1) - 1, state, PIECE)
-        logits: Tensor = self.head(features[:, -1])
+        logits = logits_of(features[:, -1], self.head)
         logits[:, UNKNOWN] = -torch.inf
         return logits, Writing(ids, state)
 
