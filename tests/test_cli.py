@@ -378,3 +378,27 @@ def test_runs_that_answer_together(cli: Regard, letters: Path, numbers: Path) ->
     assert "has another vocabulary" in cli.said
     cli.run("predict", run, "abc", "--with", run, "--engine", "ctranslate2", code=1)
     assert "CTranslate2 knows one model" in cli.said
+
+
+def test_classifiers_that_answer_together(cli: Regard, letters: Path, tmp_path: Path) -> None:
+    rows = [f"{kind}\t{kind} {word} thing\n" for kind in ("good", "bad") for word in "abcdefghijklmnop"]
+    (tmp_path / "labels.tsv").write_text("".join(rows), encoding="utf-8")
+    for name, changes in {"one": [], "two": ["tokens.level=characters", "model.kind=deepsets"]}.items():
+        settings = ["training.warmup=0", "model.width=8", "data.held_out=4", *changes]
+        regard.train("labels.tsv", name, task="classify", steps=3, set=settings, quiet=True)
+
+    def chances(*arguments: str) -> dict[str, float]:
+        (line,) = cli.lines("predict", *arguments, "good thing", "--json")
+        return json.loads(line)["probabilities"]
+
+    one, two, both = chances("one"), chances("two"), chances("one", "--with", "two")
+    assert one != two
+    assert both == pytest.approx({name: (one[name] + two[name]) / 2 for name in one}, abs=1e-4)
+    cli.run("predict", "one", "good", "--with", letters / "run", code=1)
+    assert "run converts sequences: --with joins it with models that do the same." in cli.said
+    cli.run("predict", letters / "run", "good", "--with", "one", code=1)
+    assert "one labels texts: --with joins it with models that do the same." in cli.said
+    (tmp_path / "labels.tsv").write_text("".join(rows).replace("bad\t", "worse\t"), encoding="utf-8")
+    regard.train("labels.tsv", "three", task="classify", steps=1, set=["training.warmup=0"], quiet=True)
+    cli.run("predict", "one", "good", "--with", "three", code=1)
+    assert "three has other labels: models answer together that choose from the same ones." in cli.said

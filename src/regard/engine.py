@@ -168,8 +168,8 @@ class CTranslate2:
             results = self.translator.translate_batch(
                 [[self.source[id] for id in rows[i]] for i in batch],
                 asynchronous=True, beam_size=how.beam, num_hypotheses=how.beam, length_penalty=how.length_penalty,
-                min_decoding_length=how.minimum, max_decoding_length=limit + (how.scored or how.minimum < limit), max_input_length=0,
-                suppress_sequences=never, return_end_token=True, return_attention=how.looked,
+                max_decoding_length=limit + (how.scored or how.minimum < limit), min_decoding_length=how.minimum,
+                max_input_length=0, suppress_sequences=never, return_end_token=True, return_attention=how.looked,
             )  # fmt: skip
             waiting += [(i, limit, result) for i, result in zip(batch, results, strict=True)]
         for i, limit, result in waiting:

@@ -14,7 +14,6 @@ from typing import Any, TextIO
 from regard import metrics, running
 from regard.allocator import keep_memory
 from regard.errors import UserError
-from regard.outputs.convert import Convert
 from regard.outputs.task import PLACES, Item, Shown
 from regard.parallel import World, together
 from regard.running import Model
@@ -29,10 +28,7 @@ def load(run: Path, others: Sequence[Path]) -> Model:
     keep_memory()
     model = running.load(run)
     if others:
-        tasks = [running.load(other).task for other in others]
-        if not isinstance(model.task, Convert) or not all(isinstance(task, Convert) for task in tasks):
-            raise UserError("--with joins models that convert: name runs of this task, or leave it out.")
-        model.task.join([task for task in tasks if isinstance(task, Convert)], [str(other) for other in others])
+        model.task.join([running.load(other).task for other in others], [str(other) for other in others])
     return model
 
 

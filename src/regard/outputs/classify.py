@@ -76,6 +76,7 @@ class Classify(Task):
     fields = ("text", "label")
     does = "labels texts"
     network: Classifier
+    others: tuple[Classify, ...] = ()  # models that answer together with this one
 
     def __init__(
         self, network: Classifier, source: Tokenizer, labels: Tokenizer, *, enclosed: bool = False, most: int = 1024
@@ -135,9 +136,24 @@ class Classify(Task):
         found = self.probabilities(texts)
         return ["" if row is None else self.labels[int(row.argmax())] for row in found]
 
-    @torch.no_grad()
+    def join(self, others: Sequence[Task], names: Sequence[str]) -> None:
+        """Answer by the mean of what all say; what decided is shown of this one."""
+        joined = []
+        for other, name in zip(others, names, strict=True):
+            if not isinstance(other, Classify):
+                raise UserError(f"{name} {other.does}: --with joins it with models that do the same.")
+            if other.labels != self.labels:
+                raise UserError(f"{name} has other labels: models answer together that choose from the same ones.")
+            joined.append(other)
+        self.others = tuple(joined)
+
     def probabilities(self, texts: Sequence[str]) -> list[NDArray[np.float64] | None]:
         """The probability of each label for each text, in the order of `labels`; None for an empty text."""
+        each = zip(*(task._own(texts) for task in (self, *self.others)), strict=True)
+        return [None if row[0] is None else np.mean([found for found in row if found is not None], 0) for row in each]
+
+    @torch.no_grad()
+    def _own(self, texts: Sequence[str]) -> list[NDArray[np.float64] | None]:
         self.network.eval()
         parts = [(i, part) for i, row in enumerate(self.encoded(texts)) for part in _parts(row, self.most)]
         sums = np.zeros((len(texts), len(self.labels)))

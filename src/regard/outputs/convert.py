@@ -248,16 +248,20 @@ class Convert(Task):
         text = self.target.decode(found.tokens)
         return Answer(text, found.score, found.normalised, found.finished, found.tokens)
 
-    def join(self, others: Sequence[Convert], names: Sequence[str]) -> None:
+    def join(self, others: Sequence[Task], names: Sequence[str]) -> None:
         """Search with the networks of `others` too; alignments stay those of this one."""
+        joined = []
         for other, name in zip(others, names, strict=True):
-            ours, theirs = ([each.as_bytes() for each in (task.source, task.target)] for task in (self, other))
+            if not isinstance(other, Convert):
+                raise UserError(f"{name} {other.does}: --with joins it with models that do the same.")
+            ours, theirs = ([each.as_bytes() for each in task.vocabularies] for task in (self, other))
             if ours != theirs:
                 raise UserError(
                     f"{name} has another vocabulary: models answer together that were trained on the same data with "
                     "the same settings of tokens and other seeds or networks."
                 )
-        self.others = tuple(other.network.eval() for other in others)
+            joined.append(other.network.eval())
+        self.others = tuple(joined)
 
     def look(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
         """One pass over known answers, for whoever is watching."""

@@ -98,6 +98,10 @@ class Task(ABC):
     def settle(self, config: Any, lengths: NDArray[np.int32]) -> None:  # noqa: B027  (most tasks have none)
         """Settings that follow from the lengths of the stored rows, if there are any."""
 
+    def join(self, others: Sequence[Task], names: Sequence[str]) -> None:  # noqa: ARG002
+        """Answer together with other models from now on; their names are for complaints."""
+        raise UserError(f"--with joins models that convert or classify, and this one {self.does}: leave it out.")
+
     # ---- training -------------------------------------------------------------------------------------------------
 
     @abstractmethod
