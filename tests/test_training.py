@@ -21,8 +21,9 @@ from regard.config import Training
 from regard.data.batches import Reader
 from regard.data.reading import Pair
 from regard.errors import UserError
+from regard.optimiser import rate_at
 from regard.parallel import Loss, World
-from regard.training import Trainer, rate_at
+from regard.training import Trainer
 
 TINY = [
     "model.kind=recurrent", "model.width=16", "model.dropout=0.2", "training.budget=400", "training.every=10",

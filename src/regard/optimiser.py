@@ -1,4 +1,4 @@
-"""What turns gradients into steps: AdamW for every weight, or Muon for the matrices between states.
+"""What turns gradients into steps: the learning rate, and AdamW for every weight or Muon for the matrices between states.
 
 Muon (Jordan et al. 2024) steps along the nearest orthogonal matrix to the averaged gradient, so that every direction of
 a matrix moves alike, also those in which the gradient is small:
@@ -10,6 +10,7 @@ comes from five rounds of a Newton–Schulz iteration, x ← a x + (b xxᵀ + c 
 between 0.7 and 1.2; that is near enough and needs products alone.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,18 @@ from regard.parallel import like, whole
 
 MOMENTUM = 0.95
 ROUNDS = ((3.4445, -4.775, 2.0315),) * 5
+
+
+def rate_at(step: int, steps: int | None, how: Training) -> float:
+    """The learning rate of a step: linear warm-up, then cosine to zero, 1/√step, or constant."""
+    warm = max(1, min(how.warmup, (steps or 10**9) // 3))
+    if step <= warm:
+        return how.rate * step / warm
+    if how.schedule == "inverse_sqrt":
+        return how.rate * math.sqrt(warm / step)
+    if how.schedule == "constant" or steps is None:
+        return how.rate
+    return how.rate * 0.5 * (1 + math.cos(math.pi * min(1.0, (step - warm) / max(1, steps - warm))))
 
 
 def orthogonal(matrix: Tensor) -> Tensor:

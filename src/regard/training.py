@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from regard import checkpoint, device, memory, sums
 from regard.attention.equation import NotFinite
 from regard.board import Board
-from regard.config import Config, Training
+from regard.config import Config
 from regard.data.batches import Batches, Content, Reader, Rows, share
 from regard.errors import UserError
 from regard.metrics import Score
-from regard.optimiser import optimiser
+from regard.optimiser import optimiser, rate_at
 from regard.parallel import Loss, World, like, whole, without_sync, wrap
 from regard.preparing import Prepared, Say
 from regard.progress import Progress
@@ -54,18 +54,6 @@ class Position:
 
 class Interrupted(Exception):
     """Ctrl-C or SIGTERM: the state has been saved."""
-
-
-def rate_at(step: int, steps: int | None, how: Training) -> float:
-    """The learning rate of a step: linear warm-up, then cosine to zero, 1/√step, or constant."""
-    warm = max(1, min(how.warmup, (steps or 10**9) // 3))
-    if step <= warm:
-        return how.rate * step / warm
-    if how.schedule == "inverse_sqrt":
-        return how.rate * math.sqrt(warm / step)
-    if how.schedule == "constant" or steps is None:
-        return how.rate
-    return how.rate * 0.5 * (1 + math.cos(math.pi * min(1.0, (step - warm) / max(1, steps - warm))))
 
 
 class Trainer:
