@@ -1,4 +1,4 @@
-"""What turns gradients into steps: the learning rate, and AdamW for every weight or Muon for the matrices between states.
+"""What turns gradients into steps: the learning rate, and AdamW for every weight or Muon for matrices between states.
 
 Muon (Jordan et al. 2024) steps along the nearest orthogonal matrix to the averaged gradient, so that every direction of
 a matrix moves alike, also those in which the gradient is small:
