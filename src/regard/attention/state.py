@@ -40,6 +40,10 @@ class Fixed:
     positions: Tensor  # (n,) or (batch, n)
     origin: Tensor | None = None  # (batch,) equal for rows that are copies of one row; None: no row is a copy
 
+    def packed(self) -> Fixed:
+        """The same with each head's keys and values in one piece, for the many steps that read them."""
+        return Fixed(self.k.contiguous(), self.v.contiguous(), self.positions, self.origin)
+
     def reorder(self, index: Tensor) -> Fixed:
         """In beam search hypotheses of the same sentence mostly change places with each other: nothing has to move."""
         origin = torch.arange(len(self.k)) if self.origin is None else self.origin

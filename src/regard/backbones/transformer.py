@@ -196,6 +196,6 @@ class Decoder(nn.Module):
         for number, layer in enumerate(self.layers):
             before = (Cache() if keep else None, None) if state is None else (state.own[number], state.cross[number])
             x, own, cross = layer(x, positions, (own_mask, across), memory, before)
-            grown.append((own, cross))
+            grown.append((own, cross.packed() if state is None and keep else cross))
         y = x if self.norm is None else self.norm(x)
         return y, DecoderState(*zip(*grown, strict=True)) if keep else None
