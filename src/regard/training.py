@@ -68,6 +68,7 @@ class Trainer:
         apart = sharded or world.device != torch.device("cpu")
         self.network = copy.deepcopy(self.task.network).to(world.device) if apart else self.task.network
         self.loss = wrap(self.network, world, self.how.parallel)
+        self.weights = list(self.network.parameters())  # asking every module at each step would take a while
         if self.how.compile:
             self.loss.compile(dynamic=True)  # lengths differ from batch to batch
         if world.rank:
@@ -142,7 +143,7 @@ class Trainer:
                 (loss * self.world.size / tokens).backward()  # times the size: gradients are averaged over processes
             total += float(loss.detach())
         total = self.world.sum(total)
-        norm = whole(torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.how.clip))
+        norm = whole(torch.nn.utils.clip_grad_norm_(self.weights, self.how.clip))
         self.at.step += 1
         if not math.isfinite(total) or not bool(torch.isfinite(norm)):
             self._skip(rows)

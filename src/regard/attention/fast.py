@@ -2,7 +2,8 @@
 
 `fast` takes what `attend` takes and gives the same answer without the weights. Where a part has no fused form it falls
 back to `attend`, and `reason` says why. Three fused forms are used: torch's scaled_dot_product_attention everywhere,
-blocks of it for masks of finite reach (windows.py), FlexAttention for other masks on a GPU.
+blocks of it for masks of finite reach (windows.py), FlexAttention for other masks on a GPU. On a CPU short sequences go
+through two plain products, which are faster there.
 """
 
 import math
@@ -20,6 +21,8 @@ from regard.attention.normalisers import Dropout, Normaliser, softmax
 from regard.attention.positions import Bias, BiasFunction
 from regard.attention.scores import MLP, Additive, Bilinear, Score, dot, scaled_dot
 from regard.attention.windows import blocks_of, in_blocks
+
+SHORT = 64  # keys and queries of which a product of all pairs is still small
 
 
 def fast(
@@ -58,16 +61,9 @@ def _dense(
         added = bias(q, k, q_pos, k_pos)
         why = _learned(added)
         parts = {**parts, "bias": lambda *_: added}
-    if why is None and not _decoding(q, k):
+    if why is None:
         return _fused(q, k, v, parts["score"], mask, added)
     return attend(q, k, v, mask=mask, q_pos=q_pos, k_pos=k_pos, **parts)[0]
-
-
-def _decoding(q: Tensor, k: Tensor) -> bool:
-    """One query in each of many rows, as the steps of a search have it: there are hardly any weights that a fused
-    kernel could save, and on a CPU the two products of `attend` take two thirds of its time."""
-    alone = q.dim() == 4 and q.shape[-2] == 1 and q.shape[:2] == k.shape[:2]
-    return alone and len(q) >= 64 and k.shape[-2] >= 8 and q.device.type == "cpu" and not torch.is_grad_enabled()
 
 
 def reason(
@@ -118,12 +114,41 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, score: Score, mask: AnyMask, added: 
         mask = mask.dense
     if isinstance(mask, Tensor):
         mask = checked(mask, torch.Size((*q.shape[:-1], k.shape[-2])))
-    allowed = None if triangle else mask
+    short = _short(q, k)
+    if triangle:
+        assert isinstance(mask, Laid)
+        mask = mask.dense if short else None
+    allowed = mask
     assert allowed is None or isinstance(allowed, Tensor)
     if added is not None:
         allowed = added if allowed is None else added.masked_fill(~allowed, -math.inf)
+    if short:
+        return _products(q, k, v, 1 / math.sqrt(q.shape[-1]) if scale is None else scale, allowed)
     grouped = q.dim() >= 3 and q.shape[-3] != k.shape[-3]
     return scaled_dot_product_attention(q, k, v, attn_mask=allowed, is_causal=triangle, scale=scale, enable_gqa=grouped)
+
+
+def _short(q: Tensor, k: Tensor) -> bool:
+    """Whether there are so few weights that two products take less time on a CPU than the fused kernel, down to half.
+
+    Either few keys, or one query in each of many rows, as the steps of a search have it.
+    """
+    queries, keys = q.shape[-2], k.shape[-2]
+    few = (keys >= 8 and len(q) >= 64) if queries == 1 else max(queries, keys) <= SHORT
+    return few and q.dim() == 4 and q.shape[:2] == k.shape[:2] and q.device.type == "cpu"
+
+
+def _products(q: Tensor, k: Tensor, v: Tensor, scale: float, allowed: Tensor | None) -> Tensor:
+    """softmax(q kᵀ · scale, plus what is added or −∞ where it may not look) v; zeros for a query that sees nothing."""
+    scores = (q * scale) @ k.mT
+    if allowed is None:
+        return scores.softmax(-1) @ v
+    if allowed.dtype == torch.bool:
+        allowed = torch.zeros_like(allowed, dtype=q.dtype).masked_fill_(~allowed, -math.inf)
+    empty = (allowed == -math.inf).all(-1, keepdim=True)
+    if not bool(empty.any()):
+        return (scores + allowed).softmax(-1) @ v
+    return ((scores + allowed.masked_fill(empty, 0.0)).softmax(-1) @ v).masked_fill(empty, 0.0)
 
 
 def flex(q: Tensor, k: Tensor, v: Tensor, laid: Laid, scale: float | None = None, *, compiled: bool = False) -> Tensor:
