@@ -2,8 +2,8 @@
 
 `fast` takes what `attend` takes and gives the same answer without the weights. Where a part has no fused form it falls
 back to `attend`, and `reason` says why. Three fused forms are used: torch's scaled_dot_product_attention everywhere,
-blocks of it for masks of finite reach (windows.py), FlexAttention for other masks on a GPU. On a CPU short sequences go
-through two plain products, which are faster there.
+blocks of it for masks of finite reach (windows.py), FlexAttention for other masks on a GPU. On a CPU the steps of a
+search go through two plain products, which are faster there.
 """
 
 import math
@@ -21,8 +21,6 @@ from regard.attention.normalisers import Dropout, Normaliser, softmax
 from regard.attention.positions import Bias, BiasFunction
 from regard.attention.scores import MLP, Additive, Bilinear, Score, dot, scaled_dot
 from regard.attention.windows import blocks_of, in_blocks
-
-SHORT = 64  # keys and queries of which a product of all pairs is still small
 
 
 def fast(
@@ -114,28 +112,29 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, score: Score, mask: AnyMask, added: 
         mask = mask.dense
     if isinstance(mask, Tensor):
         mask = checked(mask, torch.Size((*q.shape[:-1], k.shape[-2])))
-    short = _short(q, k)
+    stepping = _stepping(q, k)
     if triangle:
         assert isinstance(mask, Laid)
-        mask = mask.dense if short else None
+        mask = mask.dense if stepping else None
     allowed = mask
     assert allowed is None or isinstance(allowed, Tensor)
     if added is not None:
         allowed = added if allowed is None else added.masked_fill(~allowed, -math.inf)
-    if short:
+    if stepping:
         return _products(q, k, v, 1 / math.sqrt(q.shape[-1]) if scale is None else scale, allowed)
     grouped = q.dim() >= 3 and q.shape[-3] != k.shape[-3]
     return scaled_dot_product_attention(q, k, v, attn_mask=allowed, is_causal=triangle, scale=scale, enable_gqa=grouped)
 
 
-def _short(q: Tensor, k: Tensor) -> bool:
-    """Whether there are so few weights that two products take less time on a CPU than the fused kernel, down to half.
+def _stepping(q: Tensor, k: Tensor) -> bool:
+    """One query in each of many rows, as the steps of a search have it: there are so few weights that on a CPU two
+    products take two thirds of the fused kernel's time.
 
-    Either few keys, or one query in each of many rows, as the steps of a search have it.
+    They would in training too, where sequences are short. But their rounding depends on how far a batch is padded, and
+    two processes would no longer have the losses of one to a millionth for as long.
     """
-    queries, keys = q.shape[-2], k.shape[-2]
-    few = (keys >= 8 and len(q) >= 64) if queries == 1 else max(queries, keys) <= SHORT
-    return few and q.dim() == 4 and q.shape[:2] == k.shape[:2] and q.device.type == "cpu"
+    alone = q.dim() == 4 and q.shape[-2] == 1 and q.shape[:2] == k.shape[:2]
+    return alone and len(q) >= 64 and k.shape[-2] >= 8 and q.device.type == "cpu"
 
 
 def _products(q: Tensor, k: Tensor, v: Tensor, scale: float, allowed: Tensor | None) -> Tensor:

@@ -254,7 +254,7 @@ class Convert(Task):
         for other, name in zip(others, names, strict=True):
             if not isinstance(other, Convert):
                 raise UserError(f"{name} {other.does}: --with joins it with models that do the same.")
-            ours, theirs = ([each.as_bytes() for each in task.vocabularies] for task in (self, other))
+            ours, theirs = ([each.as_bytes() for each in (task.source, task.target)] for task in (self, other))
             if ours != theirs:
                 raise UserError(
                     f"{name} has another vocabulary: models answer together that were trained on the same data with "
