@@ -117,14 +117,14 @@ class CTranslate2:
         answers: list[list[Answer]] = [[] for _ in rows]
         unscored: dict[int, list[_Found]] = {}
         for i, found in self._searched(rows, maxima, how):  # texts are put together while the workers go on
-            if how.scored or _mixed(found, how):
-                unscored[i] = found if _mixed(found, how) else found[: how.n_best]
+            if how.scored or _disordered(found, how):
+                unscored[i] = found if _disordered(found, how) else found[: how.n_best]
             else:
                 answers[i] = [self._answer(one, math.nan, power) for one in found[: how.n_best]]
         totals = iter(self.scores([(rows[i], one.ids) for i, found in unscored.items() for one in found]))
         for i, found in unscored.items():
             given = [self._answer(one, next(totals), power) for one in found]
-            if _mixed(found, how):
+            if _disordered(found, how):
                 given.sort(key=lambda answer: (-answer.normalised, answer.ids))
             answers[i] = given[: how.n_best]
         return answers
@@ -189,7 +189,7 @@ class CTranslate2:
         return list(found.values())
 
 
-def _mixed(found: list[_Found], how: Search) -> bool:
+def _disordered(found: list[_Found], how: Search) -> bool:
     """Whether CTranslate2's order has to be made anew: an end that was forced has its price too, and only with it are
     hypotheses that ended and such that were cut comparable, or all that were cut in an order to be shown."""
     ended = sum(one.ended for one in found)

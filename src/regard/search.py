@@ -89,7 +89,7 @@ class _Rules:
     never: list[int]
     minimum: int
     maxima: Tensor  # (rows,)
-    scored: bool = True  # False: nobody reads scores, logits do
+    scored: bool = True  # False: nobody reads scores, so logits may stand for log-probabilities
 
     @classmethod
     def of(

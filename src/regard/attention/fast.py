@@ -3,7 +3,7 @@
 `fast` takes what `attend` takes and gives the same answer without the weights. Where a part has no fused form it falls
 back to `attend`, and `reason` says why. Three fused forms are used: torch's scaled_dot_product_attention everywhere,
 blocks of it for masks of finite reach (windows.py), FlexAttention for other masks on a GPU. On a CPU the steps of a
-search go through two plain products, which are faster there.
+search are left to `attend`, which is faster there.
 """
 
 import math
@@ -59,9 +59,20 @@ def _dense(
         added = bias(q, k, q_pos, k_pos)
         why = _learned(added)
         parts = {**parts, "bias": lambda *_: added}
-    if why is None:
+    if why is None and not _stepping(q, k):
         return _fused(q, k, v, parts["score"], mask, added)
     return attend(q, k, v, mask=mask, q_pos=q_pos, k_pos=k_pos, **parts)[0]
+
+
+def _stepping(q: Tensor, k: Tensor) -> bool:
+    """One query in each of many rows, as the steps of a search have it: there are so few weights that on a CPU the two
+    plain products of `attend` take two thirds of the fused kernel's time.
+
+    Products are faster in training too, where sequences are short. But their rounding depends on how far a batch is
+    padded, and two processes would no longer have the losses of one to a millionth for as long.
+    """
+    alone = q.dim() == 4 and q.shape[-2] == 1 and q.shape[:2] == k.shape[:2]
+    return alone and len(q) >= 64 and k.shape[-2] >= 8 and q.device.type == "cpu"
 
 
 def reason(
@@ -112,42 +123,12 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, score: Score, mask: AnyMask, added: 
         mask = mask.dense
     if isinstance(mask, Tensor):
         mask = checked(mask, torch.Size((*q.shape[:-1], k.shape[-2])))
-    stepping = _stepping(q, k)
-    if triangle:
-        assert isinstance(mask, Laid)
-        mask = mask.dense if stepping else None
-    allowed = mask
+    allowed = None if triangle else mask
     assert allowed is None or isinstance(allowed, Tensor)
     if added is not None:
         allowed = added if allowed is None else added.masked_fill(~allowed, -math.inf)
-    if stepping:
-        return _products(q, k, v, 1 / math.sqrt(q.shape[-1]) if scale is None else scale, allowed)
     grouped = q.dim() >= 3 and q.shape[-3] != k.shape[-3]
     return scaled_dot_product_attention(q, k, v, attn_mask=allowed, is_causal=triangle, scale=scale, enable_gqa=grouped)
-
-
-def _stepping(q: Tensor, k: Tensor) -> bool:
-    """One query in each of many rows, as the steps of a search have it: there are so few weights that on a CPU two
-    products take two thirds of the fused kernel's time.
-
-    They would in training too, where sequences are short. But their rounding depends on how far a batch is padded, and
-    two processes would no longer have the losses of one to a millionth for as long.
-    """
-    alone = q.dim() == 4 and q.shape[-2] == 1 and q.shape[:2] == k.shape[:2]
-    return alone and len(q) >= 64 and k.shape[-2] >= 8 and q.device.type == "cpu"
-
-
-def _products(q: Tensor, k: Tensor, v: Tensor, scale: float, allowed: Tensor | None) -> Tensor:
-    """softmax(q kᵀ · scale, plus what is added or −∞ where it may not look) v; zeros for a query that sees nothing."""
-    scores = (q * scale) @ k.mT
-    if allowed is None:
-        return scores.softmax(-1) @ v
-    if allowed.dtype == torch.bool:
-        allowed = torch.zeros_like(allowed, dtype=q.dtype).masked_fill_(~allowed, -math.inf)
-    empty = (allowed == -math.inf).all(-1, keepdim=True)
-    if not bool(empty.any()):
-        return (scores + allowed).softmax(-1) @ v
-    return ((scores + allowed.masked_fill(empty, 0.0)).softmax(-1) @ v).masked_fill(empty, 0.0)
 
 
 def flex(q: Tensor, k: Tensor, v: Tensor, laid: Laid, scale: float | None = None, *, compiled: bool = False) -> Tensor:
