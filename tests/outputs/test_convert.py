@@ -7,11 +7,13 @@ import torch
 from torch.nn.functional import log_softmax
 
 import regard
+from regard import config
 from regard.errors import UserError
 from regard.inputs.tokens import START, Tokenizer
 from regard.models.bahdanau import recurrent
 from regard.models.transformer import transformer
 from regard.outputs.convert import Batch, Convert, Search
+from regard.outputs.task import Survey
 from regard.outputs.together import Together
 
 WORDS = ["abc", "cab", "bca", "aabbcc", "c", "abcabcabc", "bb", "acacac"]
@@ -166,3 +168,29 @@ def test_with_itself_a_model_answers_as_alone_and_with_another_otherwise() -> No
     stranger.target = Tokenizer.train(["xyz"], "characters")
     with pytest.raises(UserError, match="stranger has another vocabulary: models answer together that were trained"):
         alone.join([stranger], ["stranger"])
+
+
+STRINGS, TEXTS = (
+    ("paris", "p a r i s"),
+    ("a man is reading on a bench in the park", "un homme lit sur un banc dans le parc"),
+)
+
+
+@pytest.mark.parametrize(
+    ("pair", "count", "kind", "width"),
+    [
+        (STRINGS, 1_000, "recurrent", 128),
+        (STRINGS, 10_000, "recurrent", 192),
+        (STRINGS, 100_000, "transformer", 128),
+        (TEXTS, 1_000, "transformer", 128),
+        (TEXTS, 100_000, "transformer", 128),
+        (TEXTS, 1_000_000, "transformer", 256),
+    ],
+)
+def test_the_model_is_chosen_by_what_the_pairs_are_and_how_many(
+    pair: tuple[str, str], count: int, kind: str, width: int
+) -> None:
+    sections, reasons = Convert.choose(Survey(count, [pair[0]] * 20, [pair[1]] * 20, "pairs"))
+    chosen = config.make({"task": "convert", **sections}, "the chosen settings")
+    assert (chosen.model.kind, chosen.model.width) == (kind, width)
+    assert f"{count:,} pairs" in reasons["model.width"]
