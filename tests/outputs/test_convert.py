@@ -191,6 +191,6 @@ def test_the_model_is_chosen_by_what_the_pairs_are_and_how_many(
     pair: tuple[str, str], count: int, kind: str, width: int
 ) -> None:
     sections, reasons = Convert.choose(Survey(count, [pair[0]] * 20, [pair[1]] * 20, "pairs"))
-    chosen = config.make({"task": "convert", **sections}, "the chosen settings")
+    chosen = config.make({"task": "convert", "data": {"train": ["pairs.tsv"]}, **sections}, "the chosen settings")
     assert (chosen.model.kind, chosen.model.width) == (kind, width)
     assert f"{count:,} pairs" in reasons["model.width"]
