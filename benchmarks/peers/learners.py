@@ -14,7 +14,7 @@ from benchmarks.peers.programs import END, PAD, SMOOTHING, START, Shape, Step, b
 
 SECONDS = 60.0
 # Transformer-Tiny's published recipe (fairseq): Adam, 1/√step after a warm-up, dropout as the shape says.
-RATE, WARM = 5e-3, 2000
+RATE, WARM, CLIP = 5e-3, 2000, 1.0
 
 
 def pairs_of(folder: Path) -> list[tuple[str, str]]:
@@ -52,11 +52,18 @@ def regard(shape: Shape, folder: Path) -> Step:  # noqa: ARG001
 
 
 def transformers(shape: Shape, folder: Path) -> Step:
-    """Hugging Face's Marian in a plain loop over batches in length buckets."""
+    """Hugging Face's Marian in a plain loop over batches in length buckets.
+
+    It begins as fairseq's models do: with the small weights that Marian has by itself it hardly learns at this rate.
+    """
     import torch
     from benchmarks.peers.ours import of_config
 
-    task, model, ready = of_config(folder).task, marian(shape), batches(folder)
+    task, model, ready = of_config(folder).task, marian(shape, scale_embedding=True), batches(folder)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            torch.nn.init.xavier_uniform_(module.weight)
+    torch.nn.init.normal_(model.model.shared.weight, std=shape.width**-0.5)  # the head's too: they are one
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0)
     rate = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda n: min((n + 1) / WARM, (WARM / (n + 1)) ** 0.5))
     criterion = torch.nn.CrossEntropyLoss(ignore_index=PAD, label_smoothing=SMOOTHING)
@@ -70,6 +77,7 @@ def transformers(shape: Shape, folder: Path) -> Step:
         loss = criterion(logits.flatten(0, 1), target[:, 1:].flatten())
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimiser.step()
         rate.step()
 

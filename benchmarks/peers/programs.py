@@ -72,7 +72,7 @@ def regard(shape: Shape, folder: Path) -> Step:
     return step
 
 
-def marian(shape: Shape) -> Any:
+def marian(shape: Shape, **more: Any) -> Any:
     """Hugging Face's model of this shape."""
     from transformers import MarianConfig, MarianMTModel
 
@@ -84,7 +84,7 @@ def marian(shape: Shape) -> Any:
     settings = MarianConfig(
         vocab_size=shape.size, d_model=shape.width, dropout=shape.dropout, attention_dropout=0.0, pad_token_id=PAD,
         activation_dropout=shape.dropout, activation_function="relu", eos_token_id=END, decoder_start_token_id=START,
-        forced_eos_token_id=None, attn_implementation="sdpa", bos_token_id=START, **both,
+        forced_eos_token_id=None, attn_implementation="sdpa", bos_token_id=START, **both, **more,
     )  # fmt: skip
     return MarianMTModel(settings)
 
