@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.peers.programs import END, PAD, SMOOTHING, START, Shape, Step, batches, marian, padded
+from benchmarks.peers.programs import CLIP, END, PAD, SMOOTHING, START, Shape, Step, batches, marian, padded
 
 SECONDS = 60.0
 # Transformer-Tiny's published recipe (fairseq): Adam, 1/√step after a warm-up, dropout as the shape says.
-RATE, WARM, CLIP = 5e-3, 2000, 1.0
+RATE, WARM = 5e-3, 2000
 
 
 def pairs_of(folder: Path) -> list[tuple[str, str]]:

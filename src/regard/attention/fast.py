@@ -68,8 +68,8 @@ def _stepping(q: Tensor, k: Tensor) -> bool:
     """One query in each of many rows, as the steps of a search have it: there are so few weights that on a CPU the two
     plain products of `attend` take two thirds of the fused kernel's time.
 
-    Products are faster in training too, where sequences are short. But their rounding depends on how far a batch is
-    padded, and two processes would no longer have the losses of one to a millionth for as long.
+    In training they gain a few hundredths at most, and their rounding depends on how far a batch is padded: two
+    processes would no longer have the losses of one to a millionth for as long.
     """
     alone = q.dim() == 4 and q.shape[-2] == 1 and q.shape[:2] == k.shape[:2]
     return alone and len(q) >= 64 and k.shape[-2] >= 8 and q.device.type == "cpu"
