@@ -38,7 +38,7 @@ bench-memory: .venv/tested benchmarks/peers/env/installed
 	$(BIN)/python benchmarks/training.py --turns 1
 
 bench-decode: .venv/tested
-	$(BIN)/python benchmarks/decoding.py
+	$(BIN)/python benchmarks/decoding.py $(if $(RUN),--run $(RUN) --texts $(TEXTS))
 
 DATA ?= data/multi30k
 bench-bleu: .venv/tested

@@ -1,7 +1,8 @@
 """The programs that are compared in decoding, each as the function that answers all texts once, from text to text.
 
-All have models of one shape with random weights, read the same lines of `texts.txt` with the same tokenizer, and write
-exactly `TOKENS` tokens to each: what the weights are changes nothing in the work.
+All have the weights of one run and read the same lines of `texts.txt` with the same tokenizer. Where the folder has a
+`tokens.txt` they write exactly as many tokens to each line, otherwise as many as they find right. Their answers are
+left in `PROGRAM.out`, in the order of the texts.
 """
 
 from __future__ import annotations
@@ -13,53 +14,57 @@ from typing import Any
 
 from benchmarks.peers.programs import END, PAD, START, Shape, Step
 
-TOKENS = 25
 ROWS = 64  # to a batch of the programs that leave its size to their caller
+Answer = Callable[[list[str]], list[str]]
 
 
-def texts_of(folder: Path) -> list[str]:
-    return (folder / "texts.txt").read_text(encoding="utf-8").splitlines()
+def forced(folder: Path) -> int:
+    """How many tokens each answer must have; 0: any number."""
+    path = folder / "tokens.txt"
+    return int(path.read_text()) if path.exists() else 0
 
 
-def regard(engine: str, beam: int, shape: Shape, folder: Path) -> Step:  # noqa: ARG001
+def regard(engine: str, beam: int, folder: Path) -> Answer:
     """The run, loaded as `regard predict --engine` loads it."""
     from regard import engine as engines
     from regard import running
 
-    model, texts = running.load(folder / "run"), texts_of(folder)
-    changes: dict[str, Any] = {"beam": beam, "minimum": TOKENS, "longest": TOKENS}
+    model, tokens = running.load(folder / "run"), forced(folder)
+    changes: dict[str, Any] = {"beam": beam} | ({"minimum": tokens, "longest": tokens} if tokens else {})
     engines.use(model, engine, changes, lambda _: None)
-    return lambda: TOKENS * len(model.predict(texts, **changes))
+    return lambda texts: model.predict(texts, **changes)
 
 
-def transformers(beam: int, shape: Shape, folder: Path) -> Step:
-    """`generate` of Hugging Face's Marian over batches of texts of like length, the longest first."""
+def transformers(beam: int, folder: Path) -> Answer:
+    """`generate` of Hugging Face's model over batches of texts of like length, the longest first."""
     import torch
-    from benchmarks.peers.programs import marian
+    from transformers import AutoModelForSeq2SeqLM
 
     from regard import running
 
-    task, texts = running.load(folder / "run").task, texts_of(folder)
-    model = marian(shape).eval()
+    task, tokens = running.load(folder / "run").task, forced(folder)
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder / "huggingface", attn_implementation="sdpa").eval()
 
     def batch(some: list[list[int]]) -> Iterator[str]:
         wide = max(map(len, some))
         source = torch.tensor([ids + [PAD] * (wide - len(ids)) for ids in some])
         found = model.generate(
             input_ids=source, attention_mask=(source != PAD).long(), num_beams=beam, do_sample=False,
-            min_new_tokens=TOKENS, max_new_tokens=TOKENS,
+            min_new_tokens=tokens, max_new_tokens=tokens or task.how.limits([wide]).maximum[0],
         )  # fmt: skip
         for ids in found.tolist():
             yield task.target.decode([id for id in ids if id not in (PAD, START, END)])
 
-    def step() -> float:
-        rows = sorted(task.source.encode_batch(texts), key=len, reverse=True)
-        return TOKENS * sum(1 for i in range(0, len(rows), ROWS) for _ in batch(rows[i : i + ROWS]))
+    def answer(texts: list[str]) -> list[str]:
+        rows = task.source.encode_batch(texts)
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]), reverse=True)
+        found = [text for i in range(0, len(order), ROWS) for text in batch([rows[row] for row in order[i : i + ROWS]])]
+        return [text for _, text in sorted(zip(order, found, strict=True))]
 
-    return step
+    return answer
 
 
-def ctranslate2(beam: int, shape: Shape, folder: Path, kind: str = "float32") -> Step:  # noqa: ARG001
+def ctranslate2(beam: int, folder: Path, kind: str = "float32") -> Answer:
     """CTranslate2 called as its guide has it: all texts at once, sorted by itself, workers of one thread."""
     import ctranslate2
     import torch
@@ -67,33 +72,43 @@ def ctranslate2(beam: int, shape: Shape, folder: Path, kind: str = "float32") ->
     from regard import running
     from regard.exchange.ctranslate2 import names
 
-    task, texts = running.load(folder / "run").task, texts_of(folder)
+    task, tokens = running.load(folder / "run").task, forced(folder)
     workers = torch.get_num_threads()
     model = ctranslate2.Translator(
         str(folder / "ctranslate2"), compute_type=kind, inter_threads=workers, intra_threads=1
     )
     source, target = names(task.source), names(task.target)
     ids = {name: id for id, name in enumerate(target)}
+    limits = {"min_decoding_length": tokens, "max_decoding_length": tokens} if tokens else {}
 
-    def step() -> float:
+    def answer(texts: list[str]) -> list[str]:
         rows = [[source[id] for id in row] for row in task.source.encode_batch(texts)]
-        found = model.translate_batch(
-            rows, beam_size=beam, max_batch_size=max(1, ROWS // max(1, beam // 2)), min_decoding_length=TOKENS,
-            max_decoding_length=TOKENS,
-        )  # fmt: skip
-        answers = [task.target.decode([ids[name] for name in result.hypotheses[0]]) for result in found]
-        return TOKENS * len(answers)
+        found = model.translate_batch(rows, beam_size=beam, max_batch_size=max(1, ROWS // max(1, beam // 2)), **limits)
+        return [task.target.decode([ids[name] for name in result.hypotheses[0]]) for result in found]
 
-    return step
+    return answer
 
 
-DECODERS: dict[str, Callable[[Shape, Path], Step]] = {}
-for size in (1, 5):
-    DECODERS |= {
-        f"regard torch, beam {size}": partial(regard, "torch", size),
-        f"transformers, beam {size}": partial(transformers, size),
-        f"regard ctranslate2, beam {size}": partial(regard, "ctranslate2", size),
-        f"ctranslate2, beam {size}": partial(ctranslate2, size),
-        f"regard ctranslate2-int8, beam {size}": partial(regard, "ctranslate2-int8", size),
-        f"ctranslate2 int8, beam {size}": partial(ctranslate2, size, kind="int8"),
-    }
+def step(program: str, make: Callable[[Path], Answer], shape: Shape, folder: Path) -> Step:  # noqa: ARG001
+    answer, texts = make(folder), (folder / "texts.txt").read_text(encoding="utf-8").splitlines()
+
+    def answered() -> float:
+        found = answer(texts)
+        (folder / f"{program}.out").write_text("\n".join(found), encoding="utf-8")
+        return len(found)
+
+    return answered
+
+
+DECODERS: dict[str, Callable[[Shape, Path], Step]] = {
+    f"{program}, beam {beam}": partial(step, f"{program}, beam {beam}", make)
+    for beam in (1, 5)
+    for program, make in {
+        "regard torch": partial(regard, "torch", beam),
+        "transformers": partial(transformers, beam),
+        "regard ctranslate2": partial(regard, "ctranslate2", beam),
+        "ctranslate2": partial(ctranslate2, beam),
+        "regard ctranslate2-int8": partial(regard, "ctranslate2-int8", beam),
+        "ctranslate2 int8": partial(ctranslate2, beam, kind="int8"),
+    }.items()
+}
