@@ -36,7 +36,10 @@ def regard(engine: str, beam: int, folder: Path) -> Answer:
 
 
 def transformers(beam: int, folder: Path) -> Answer:
-    """`generate` of Hugging Face's model over batches of texts of like length, the longest first."""
+    """`generate` of Hugging Face's model over batches of texts of like length, the longest first.
+
+    A beam ends with as many finished sequences as it is wide: faster than its own choice, which looks for better ones.
+    """
     import torch
     from transformers import AutoModelForSeq2SeqLM
 
@@ -50,7 +53,7 @@ def transformers(beam: int, folder: Path) -> Answer:
         source = torch.tensor([ids + [PAD] * (wide - len(ids)) for ids in some])
         found = model.generate(
             input_ids=source, attention_mask=(source != PAD).long(), num_beams=beam, do_sample=False,
-            min_new_tokens=tokens, max_new_tokens=tokens or task.how.limits([wide]).maximum[0],
+            early_stopping=beam > 1, min_new_tokens=tokens, max_new_tokens=tokens or task.how.limits([wide]).maximum[0],
         )  # fmt: skip
         for ids in found.tolist():
             yield task.target.decode([id for id in ids if id not in (PAD, START, END)])
