@@ -22,7 +22,8 @@ from benchmarks.peers.decoders import DECODERS
 from benchmarks.training import SHAPES, Worker
 
 import regard
-from regard.data.lines import read_text
+from regard.data.lines import read_text, refuse
+from regard.errors import UserError
 from regard.exchange import ctranslate2, huggingface
 
 TOKENS = 25
@@ -32,6 +33,19 @@ AGAINST = {
     "regard ctranslate2": "ctranslate2",
     "regard ctranslate2-int8": "ctranslate2 int8",
 }
+
+
+def begin(folder: Path, lines: int, run: Path | None, texts: Path | None) -> None:
+    """The texts and the run in all three forms."""
+    if run and texts:
+        (folder / "run").symlink_to(run.resolve())
+        found = [text for _, text in read_text(texts, refuse)][:lines]
+        (folder / "texts.txt").write_text("".join(f"{line}\n" for line in found), encoding="utf-8")
+    else:
+        write(folder, lines)
+    model = regard.load(folder / "run")
+    ctranslate2.export(model, folder / "ctranslate2")
+    huggingface.export(model, folder / "huggingface")
 
 
 def write(folder: Path, texts: int) -> None:
@@ -85,13 +99,9 @@ if __name__ == "__main__":
         parser.error("--run and --texts come together")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        if asked.run:
-            (folder / "run").symlink_to(asked.run.resolve())
-            lines = [text for _, text in read_text(asked.texts)][: asked.lines]
-            (folder / "texts.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        else:
-            write(folder, asked.lines)
-        for kind in (ctranslate2, huggingface):
-            kind.export(regard.load(folder / "run"), folder / kind.__name__.split(".")[-1])
+        try:
+            begin(folder, asked.lines, asked.run, asked.texts)
+        except UserError as error:
+            sys.exit(str(error))
         found = [row for beam in asked.beam or (1, 5) for row in compare(beam, asked.threads, asked.turns, folder)]
     report("decoding", found)

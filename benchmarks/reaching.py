@@ -2,8 +2,8 @@
 
 English to German, Transformer-Tiny (4 + 4 layers, width 128, hidden 256, 4 heads, joint sub-words), the same batches
 and threads for both programs. They take turns of a few minutes; after each the validation sentences are translated
-greedily, which no clock counts. Regard trains by its own recipe, Hugging Face's Marian by Adam with a warm-up; who is
-more than so many times slower than the first is given up.
+greedily, which no clock counts. Regard trains by its own recipe, Hugging Face's Marian by Adam with a warm-up; a
+program that needs more than `--times` the minutes of the first to be there is given up.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
     python work.py PROGRAM SHAPE FOLDER
 
-`steps N` makes it train on the next N batches (answer all texts N times, learn for N minutes) and tell the seconds that
+`steps N` makes it train on the next N batches (answer all texts N times, learn for N turns) and tell the seconds that
 took and what the last of them returned; `memory` makes it tell the most megabytes it has needed so far.
 """
 
