@@ -25,6 +25,7 @@ from regard.data.batches import Batches, Content, Reader, Rows, share
 from regard.errors import UserError
 from regard.metrics import Score
 from regard.optimiser import optimiser, rate_at
+from regard.outputs.task import Item
 from regard.parallel import Loss, World, like, whole, without_sync, wrap
 from regard.preparing import Prepared, Say
 from regard.progress import Progress
@@ -32,6 +33,7 @@ from regard.progress import Progress
 SAVE_SECONDS = 600.0  # of training that a crash may cost, if validations are rare
 WARM = 12  # steps timed before the number of steps is settled
 Window = list[tuple[float, int, float]]  # loss, tokens and seconds of the steps since the last validation
+MOST = 1000  # items that a validation looks at
 BAD_STEPS = 5  # non-finite steps in a row that end a run
 
 
@@ -62,7 +64,8 @@ class Trainer:
     ) -> None:
         self.how, self.run, self.progress = config.training, run, progress
         self.world = world = world or World()
-        self.config, self.task, self.store, self.valid = config, prepared.task, prepared.store, prepared.valid
+        self.config, self.task, self.store = config, prepared.task, prepared.store
+        self.valid = prepared.valid[:MOST] if self.task.contiguous else _from_all_over(prepared.valid)
         sharded = world.size > 1 and self.how.parallel == "fsdp"
         # Elsewhere than in main memory a copy is trained, and the task's own network validates with its weights.
         apart = sharded or world.device != torch.device("cpu")
@@ -283,7 +286,7 @@ class Trainer:
         if self.world.first:
             if self.network is not self.task.network:
                 checkpoint.put_weights(self.task.network, weights, self.run)
-            scores, answers = self.task.evaluate(self.valid[:1000], quick=True, samples=0)
+            scores, answers = self.task.evaluate(self.valid, quick=True, samples=0)
             found = [[asdict(score) for score in scores], answers[0]]
         scores_found, answer = self.world.said(found)
         return [Score(**score) for score in scores_found], answer
@@ -324,7 +327,7 @@ class Trainer:
             self.progress.say(f"step {self.at.step}: {_plain(error)}; training goes on and tries again")
 
     def finish(self) -> None:
-        """The average of the last checkpoints if it is better than the best; then the best is the model."""
+        """The average of the last checkpoints is the model, unless the best of them all is clearly better."""
         if self.at.best is None:
             self._validate([])
         self.board.close()
@@ -338,12 +341,10 @@ class Trainer:
         if len(paths) > 1:
             mean = checkpoint.average(paths)
             checkpoint.put_weights(self.task.network, mean, self.run)
-            scores, _ = self.task.evaluate(self.valid[:1000], quick=True, samples=0)
-            better = self.at.best is None or _ranked(scores) >= self.at.best
-            worse = f"not better than the best ({abs((self.at.best or [0])[0]):.2f}), which is kept"
+            scores, _ = self.task.evaluate(self.valid, quick=True)
+            better, why = _as_good(scores[0], self.at.best)
             self.progress.say(
-                f"average of the last {len(paths)} checkpoints: {scores[0].name} {scores[0].value:.2f}, "
-                f"{'kept' if better else worse}"
+                f"average of the last {len(paths)} checkpoints: {scores[0].name} {scores[0].value:.2f}, {why}"
             )
             if better:
                 chosen = checkpoint.as_bytes(mean)
@@ -483,6 +484,23 @@ class Trainer:
 def _ranked(scores: list[Score]) -> list[float]:
     """Metrics as numbers of which higher is better, the one to stop on first."""
     return [score.value if score.higher_is_better else -score.value for score in scores]
+
+
+def _as_good(average: Score, best: list[float] | None) -> tuple[bool, str]:
+    """Whether an average is to be kept, and why. The best of many validations owes a part of its score to luck, more
+    so the fewer items there are: it is better than an average where that does not come within a standard error."""
+    if best is None or _ranked([average])[0] >= best[0]:
+        return True, "kept"
+    low, high = (average.value if bound is None else bound for bound in (average.low, average.high))
+    error = (high - low) / (2 * 1.96)
+    kept = best[0] - _ranked([average])[0] <= error
+    found = f"the best had {abs(best[0]):.2f}, the standard error is {error:.2f}"
+    return kept, f"kept: {found}" if kept else f"not kept: {found}"
+
+
+def _from_all_over(items: list[Item]) -> list[Item]:
+    """Files are often sorted: their first items are not like the others."""
+    return [items[i * len(items) // MOST] for i in range(MOST)] if len(items) > MOST else items
 
 
 def _plain(error: Exception) -> str:
