@@ -16,12 +16,13 @@ import torch
 from safetensors.torch import load_file
 
 import regard
-from regard import checkpoint, training
+from regard import checkpoint, metrics, training
 from regard.config import Training
 from regard.data.batches import Reader
 from regard.data.reading import Pair
 from regard.errors import UserError
 from regard.optimiser import rate_at
+from regard.outputs.convert import Convert
 from regard.parallel import Loss, World
 from regard.training import Trainer
 
@@ -197,6 +198,49 @@ def test_held_out_sources_are_never_trained_on(tmp_path: Path) -> None:
     assert not train & valid
     assert train | valid == {f"w{i}" for i in range(50)}
     assert "held out" in reasons["data.held_out"]
+
+
+def test_an_average_is_kept_unless_the_best_is_clearly_better(pairs: Path, tmp_path: Path) -> None:
+    """The scores of the last validations are made up; the weights and the evaluation of their mean are real."""
+    settings = [*TINY, "training.every=20", "training.average=3"]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("regard.training.MOST", 8)  # so few that a standard error is many points
+        few = regard.train(pairs, tmp_path / "few", steps=300, set=settings, quiet=True)
+    last = [load_file(path) for path in sorted((tmp_path / "few/checkpoints").glob("*.safetensors"))[-3:]]
+    mean = {name: torch.stack([weights[name] for weights in last]).mean(0) for name in last[0]}
+    kept = load_file(tmp_path / "few/model.safetensors")
+    for name, weight in mean.items():
+        torch.testing.assert_close(kept[name], weight)
+    assert few.predict(["fade"])
+    score = metrics.Score("exact_match", 70.0, "%", 60.2, 79.8, 100, True, "")  # a standard error of 5
+    assert training._as_good(score, [70.0])[0]
+    assert training._as_good(score, [74.9])[0]
+    assert not training._as_good(score, [75.1])[0]
+    wrong = metrics.Score("sequence_error_rate", 30.0, "%", 20.2, 39.8, 100, False, "")
+    assert training._as_good(wrong, [-25.1])[0]
+    assert not training._as_good(wrong, [-24.9])[0]
+    exact = metrics.Score("perplexity", 5.0, "", None, None, 1, False, "")
+    assert training._as_good(exact, [-5.0])[0]
+    assert not training._as_good(exact, [-4.99])[0]
+
+
+def test_validations_look_at_items_from_all_over_a_sorted_file(tmp_path: Path) -> None:
+    words = sorted(f"{a}{b}{c}{d}" for a in "abcdefgh" for b in "abcdefgh" for c in "abcdefgh" for d in "abcdef")
+    (tmp_path / "sorted.tsv").write_text("".join(f"{word}\t{' '.join(word.upper())}\n" for word in words))
+    seen: list[str] = []
+    with pytest.MonkeyPatch.context() as patched:
+        inner = Convert.evaluate
+        patched.setattr(
+            Convert, "evaluate", lambda self, items, **how: seen.extend(s for s, _ in items) or inner(self, items, **how)
+        )
+        regard.train(
+            tmp_path / "sorted.tsv", tmp_path / "run", valid=tmp_path / "sorted.tsv", steps=1,
+            set=[*TINY, "training.every=1", "training.average=1"], quiet=True,
+        )  # fmt: skip
+    first = seen[: training.MOST]
+    assert len(first) == len(set(first)) == training.MOST
+    assert {word[0] for word in first} == set("abcdefgh")
+    assert len(seen) == training.MOST + len(words)  # the report at the end is on them all
 
 
 def test_tensorboard_holds_what_the_metrics_say(pairs: Path, tmp_path: Path) -> None:

@@ -64,8 +64,8 @@ class Trainer:
     ) -> None:
         self.how, self.run, self.progress = config.training, run, progress
         self.world = world = world or World()
-        self.config, self.task, self.store = config, prepared.task, prepared.store
-        self.valid = prepared.valid[:MOST] if self.task.contiguous else _from_all_over(prepared.valid)
+        self.config, self.task, self.store, self.valid = config, prepared.task, prepared.store, prepared.valid
+        self.some = self.valid[:MOST] if self.task.contiguous else _from_all_over(self.valid)
         sharded = world.size > 1 and self.how.parallel == "fsdp"
         # Elsewhere than in main memory a copy is trained, and the task's own network validates with its weights.
         apart = sharded or world.device != torch.device("cpu")
@@ -274,7 +274,7 @@ class Trainer:
         if self.save() and self.world.first:
             self._publish()
             self.board.add(entry)
-        self.progress.validated(self.at, entry, scores[0], (self.valid[0], answer))
+        self.progress.validated(self.at, entry, scores[0], (self.some[0], answer))
 
     def _whole_weights(self) -> dict[str, Tensor]:
         """The weights, put together from all processes if they are cut into shards."""
@@ -286,7 +286,7 @@ class Trainer:
         if self.world.first:
             if self.network is not self.task.network:
                 checkpoint.put_weights(self.task.network, weights, self.run)
-            scores, answers = self.task.evaluate(self.valid, quick=True, samples=0)
+            scores, answers = self.task.evaluate(self.some, quick=True, samples=0)
             found = [[asdict(score) for score in scores], answers[0]]
         scores_found, answer = self.world.said(found)
         return [Score(**score) for score in scores_found], answer
@@ -341,7 +341,7 @@ class Trainer:
         if len(paths) > 1:
             mean = checkpoint.average(paths)
             checkpoint.put_weights(self.task.network, mean, self.run)
-            scores, _ = self.task.evaluate(self.valid, quick=True)
+            scores, _ = self.task.evaluate(self.some, quick=True)
             better, why = _as_good(scores[0], self.at.best)
             self.progress.say(
                 f"average of the last {len(paths)} checkpoints: {scores[0].name} {scores[0].value:.2f}, {why}"
