@@ -231,7 +231,9 @@ def test_validations_look_at_items_from_all_over_a_sorted_file(tmp_path: Path) -
     with pytest.MonkeyPatch.context() as patched:
         inner = Convert.evaluate
         patched.setattr(
-            Convert, "evaluate", lambda self, items, **how: seen.extend(s for s, _ in items) or inner(self, items, **how)
+            Convert,
+            "evaluate",
+            lambda self, items, **how: seen.extend(s for s, _ in items) or inner(self, items, **how),
         )
         regard.train(
             tmp_path / "sorted.tsv", tmp_path / "run", valid=tmp_path / "sorted.tsv", steps=1,
