@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 import regard
 from regard import checkpoint, metrics, training
+from regard.choosing import choose
 from regard.config import Training
 from regard.data.batches import Reader
 from regard.data.reading import Pair
@@ -188,7 +189,6 @@ def test_accumulated_batches_equal_one_large_batch(pairs: Path, tmp_path: Path) 
 def test_held_out_sources_are_never_trained_on(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(f"w{i % 50}\tx {i}\n" for i in range(500)))
-    from regard.choosing import choose
     from regard.preparing import Split
 
     config, reasons = choose([str(path)])
@@ -243,6 +243,18 @@ def test_validations_look_at_items_from_all_over_a_sorted_file(tmp_path: Path) -
     assert len(first) == len(set(first)) == training.MOST
     assert {word[0] for word in first} == set("abcdefgh")
     assert len(seen) == training.MOST + len(words)  # the report at the end is on them all
+
+
+def test_minutes_or_steps_that_are_given_decide_alone(pairs: Path, tmp_path: Path) -> None:
+    few = tmp_path / "few.tsv"
+    few.write_text("".join(pairs.read_text().splitlines(keepends=True)[:200]))
+    settings = [*TINY, "data.held_out=20"]
+    chosen = choose([str(few)])[0].training
+    assert (chosen.steps, chosen.minutes) == (4000, 20)  # whichever comes first
+    by_steps = regard.train(few, tmp_path / "steps", steps=3, set=settings, quiet=True).config.training
+    assert (by_steps.steps, by_steps.minutes) == (3, None)
+    by_time = regard.train(few, tmp_path / "time", minutes=0.01, set=settings, quiet=True).config.training
+    assert (by_time.steps, by_time.minutes) == (None, 0.01)
 
 
 def test_tensorboard_holds_what_the_metrics_say(pairs: Path, tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ def choose(
     reasons = {"data.train": f"{seen.count:,} {UNITS[recognised]}s: {seen.description}", **reasons}
     if not valid:
         reasons["data.held_out"] = f"no validation data given: {held_out} of {seen.count:,} are held out"
-    reasons["training.minutes"] = "as many steps as fit into 20 minutes; --minutes gives it more or less"
+    if "steps" not in sections["training"]:
+        reasons["training.minutes"] = "as many steps as fit into 20 minutes; --minutes gives it more or less"
     sections["data"] = data | sections.get("data", {})
     return make({"task": name, **sections}, "the chosen settings"), reasons

@@ -48,7 +48,7 @@ def train(
     task: Annotated[str | None, typer.Option("--task", help="what comes out; recognised from the data")] = None,
     start: Annotated[Path | None, typer.Option("--from", metavar="RUN", help="begin with the vocabulary and the weights of another run")] = None,
     set: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting, such as training.rate=0.002")] = None,
-    minutes: Annotated[float | None, typer.Option("--minutes", help="time for training")] = None,
+    minutes: Annotated[float | None, typer.Option("--minutes", help="time for training, in place of a number of steps")] = None,
     steps: Annotated[int | None, typer.Option("--steps", help="steps of training")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="governs weights, order and dropout")] = None,
 ) -> None:  # fmt: skip

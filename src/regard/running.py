@@ -155,8 +155,8 @@ def train(
     config = chosen if start is None else _started(chosen, Path(start), run, adapt=bool(reasons))
     changes = {"minutes": minutes, "steps": steps, "seed": seed}
     given = [f"training.{key}={value}" for key, value in changes.items() if value is not None]
-    if steps is not None and minutes is None:
-        given.append("training.minutes=")
+    if (steps is None) != (minutes is None):  # the one that is given decides alone
+        given.append("training.steps=" if steps is None else "training.minutes=")
     config = settings.override(config, [*given, *set])
     reasons = {key: why for key, why in reasons.items() if _setting(chosen, key) == _setting(config, key)}
     if start is not None:

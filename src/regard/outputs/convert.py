@@ -415,6 +415,8 @@ class Convert(Task):
             "model.width": f"{count:,} pairs: width {model['width']}, layers {model['layers']}",
             "model.dropout": f"{count:,} pairs are {'few: much' if few else 'many: little'} is dropped in training",
         }
+        if "steps" in training:
+            reasons["training.steps"] = f"{count:,} pairs are learned by then; --steps gives it more or less"
         return {"tokens": tokens, "model": model, "training": training}, reasons
 
 
@@ -466,4 +468,6 @@ def _for_strings(count: int) -> tuple[dict[str, Any], dict[str, Any], str]:
     model |= {"width": 128 if count < 2_000 else 192, "dropout": 0.4}
     # A rate that stays high and the mean of many checkpoints generalise better here than a rate that ends at zero.
     training = {"budget": 2048, "rate": 3e-3, "warmup": 400, "schedule": "inverse_sqrt", "average": 10}
+    if count < 2_000:  # small batches generalise better: of 800 words 27 % are wrong in place of 30 %
+        training |= {"budget": 512, "steps": 4000}
     return model, training, "few short strings: an LSTM with attention learns more from them than a Transformer"
