@@ -21,6 +21,8 @@ Score = Literal["none", "mean", "dot", "scaled_dot", "bilinear", "additive", "ml
 Width = Annotated[int, Field(ge=2, le=65536, description="width of the vectors between layers")]
 Hidden = Annotated[int, Field(ge=1, le=1_000_000, description="inner width of the feed-forward parts")]
 Heads = Annotated[int, Field(ge=1, le=4096, description="attention heads; they divide the width")]
+Ngrams = Annotated[int, Field(ge=1, le=16, description="longest run of source tokens with a vector; 1: only tokens")]
+Buckets = Annotated[int, Field(ge=1, le=2**30, description="rows of the table of n-grams, which share them by hashing")]
 Dropout = Annotated[float, Field(ge=0, lt=1, description="share of numbers dropped in training")]
 
 
@@ -65,6 +67,8 @@ class Transformer(Layers):
     activation: Activation = Field("relu", description="inside the feed-forward parts")
     scale: bool = Field(True, description="embeddings are multiplied by √width")
     closed: bool = Field(False, description="the encoder reads the end after each source")
+    ngrams: Ngrams = 1
+    buckets: Buckets = 2**17
 
 
 class Recurrent(Section):
@@ -77,6 +81,8 @@ class Recurrent(Section):
     feeding: bool = Field(True, description="the last output is fed back into the next step")
     dropout: Dropout = 0.1
     tied: bool = Field(True, description="the output layer is the target's embedding table")
+    ngrams: Ngrams = 1
+    buckets: Buckets = 2**17
 
 
 class Bert(Layers):

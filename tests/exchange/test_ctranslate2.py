@@ -146,6 +146,12 @@ def test_positions_that_it_lacks_are_refused(tmp_path: Path, position: str, reas
     assert not (tmp_path / "out").exists()
 
 
+def test_n_grams_are_refused(tmp_path: Path) -> None:
+    model = made(tmp_path / "run", ngrams=3, buckets=20)
+    with pytest.raises(UserError, match=r"model.ngrams is 3: CTranslate2 cannot express it"):
+        ctranslate2.export(model, tmp_path / "out")
+
+
 def test_commands_refuse_in_one_sentence(
     cli: Regard, letters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,8 +22,17 @@ WORDS = ["abc", "cab", "bca", "aabbcc", "c", "abcabcabc", "bb", "acacac"]
 def make(kind: str) -> Convert:
     torch.manual_seed(1)
     source, target = Tokenizer.train(WORDS, "characters"), Tokenizer.train([w.upper() for w in WORDS], "characters")
-    if kind == "transformer":
-        network = transformer(source.size, target.size, layers=2, width=16, hidden=32, heads=2)
+    if kind in ("transformer", "ngrams"):
+        network = transformer(
+            source.size,
+            target.size,
+            layers=2,
+            width=16,
+            hidden=32,
+            heads=2,
+            ngrams=4 if kind == "ngrams" else 1,
+            buckets=50,
+        )
     else:
         network = recurrent(source.size, target.size, width=16, attention="none" if kind == "plain" else "additive")
     for parameter in network.parameters():  # sharper than a fresh model, so that answers differ between texts
@@ -45,7 +54,7 @@ def test_loss_from_the_formula(smoothing: float) -> None:
     assert loss.item() == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["transformer", "recurrent", "plain"])
+@pytest.mark.parametrize("kind", ["transformer", "ngrams", "recurrent", "plain"])
 @pytest.mark.parametrize("how", [Search(beam=1), Search(beam=4, n_best=3), Search(seed=7)])
 def test_the_same_alone_in_a_batch_and_in_any_order(kind: str, how: Search) -> None:
     task = make(kind)
@@ -61,7 +70,7 @@ def test_the_same_alone_in_a_batch_and_in_any_order(kind: str, how: Search) -> N
         assert len({tuple(a.ids) for a in answers}) == len(answers)
 
 
-@pytest.mark.parametrize("kind", ["transformer", "recurrent"])
+@pytest.mark.parametrize("kind", ["transformer", "ngrams", "recurrent"])
 def test_scores_are_the_models_log_probabilities(kind: str) -> None:
     task = make(kind)
     for text, answers in zip(WORDS, task.predict(WORDS, Search(beam=3, n_best=2)), strict=True):

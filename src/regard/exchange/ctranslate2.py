@@ -76,6 +76,10 @@ def refuse(model: Model) -> Convert:
     if settings.position in REASONS:
         reason = REASONS[settings.position]
         raise UserError(f"model.position is {settings.position}: CTranslate2 cannot express it, because {reason}.")
+    if settings.ngrams > 1:
+        raise UserError(
+            f"model.ngrams is {settings.ngrams}: CTranslate2 cannot express it, because it has vectors of tokens only."
+        )
     return task
 
 

@@ -11,6 +11,7 @@ from regard.attention import MultiHead, normalisers, scores
 from regard.backbones.dropout import Dropout
 from regard.backbones.recurrent import Decoder, Encoder, Glimpse
 from regard.inputs.embedding import Embedding
+from regard.inputs.ngrams import Ngrams
 from regard.outputs.converter import Converter
 
 SCORES: dict[str, Callable[[int], scores.Score]] = {
@@ -35,10 +36,14 @@ def recurrent(
     dropout: float = 0.1,
     joint: bool = False,
     tied: bool = True,
+    ngrams: int = 1,
+    buckets: int = 2**17,
 ) -> Converter:
     """`attention` is "none", "mean" or a score. heads = 0 takes the encoder states themselves as keys and values;
-    1 projects queries, keys and values; more make it multi-head."""
-    source = Embedding(source_size, width, None, Dropout(dropout), scale=False)
+    1 projects queries, keys and values; more make it multi-head. Runs of up to `ngrams` source tokens have vectors of
+    their own, in so many `buckets`."""
+    runs = Ngrams(ngrams, buckets, width) if ngrams > 1 else None
+    source = Embedding(source_size, width, None, Dropout(dropout), scale=False, ngrams=runs)
     target = Embedding(target_size, width, None, Dropout(dropout), scale=False)
     if joint:
         target.table = source.table

@@ -11,6 +11,7 @@ from regard.attention import MultiHead
 from regard.backbones.dropout import Dropout
 from regard.backbones.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward, Residual
 from regard.inputs.embedding import Embedding
+from regard.inputs.ngrams import Ngrams
 from regard.models.places import inside, place
 from regard.models.stack import ACTIVATIONS
 from regard.outputs.converter import Converter
@@ -41,9 +42,12 @@ def transformer(
     activation: str = "relu",
     scale: bool = True,
     closed: bool = False,
+    ngrams: int = 1,
+    buckets: int = 2**17,
 ) -> Converter:
     """Ids of two vocabularies (one if `joint`) to a converter. `tied` makes the output layer the target's table;
-    `scale` multiplies tables by √width; a `closed` encoder reads END after each source."""
+    `scale` multiplies tables by √width; a `closed` encoder reads END after each source;
+    runs of up to `ngrams` source tokens have vectors of their own, in so many `buckets`."""
     parts = partial(inside, position, heads, width)
     residual = partial(Residual, width, dropout, pre=norm == "pre")
 
@@ -60,7 +64,8 @@ def transformer(
     decoder = Decoder(
         [DecoderLayer(attention(**parts(both=False)), attention(), feed(), residual) for _ in range(layers)], last()
     )
-    source = Embedding(source_size, width, place(position, length, width), Dropout(dropout), scale=scale)
+    runs = Ngrams(ngrams, buckets, width) if ngrams > 1 else None
+    source = Embedding(source_size, width, place(position, length, width), Dropout(dropout), scale=scale, ngrams=runs)
     target = Embedding(target_size, width, place(position, length, width), Dropout(dropout), scale=scale)
     if joint:
         target.table = source.table

@@ -65,7 +65,8 @@ class Settings(Config):
         else:
             gates = 4 if model.cell == "lstm" else 3
             layers = model.width**2 * ((8 * model.layers - 1) * gates + 12)
-        return layers + (1 if self.tokens.joint else 2) * size * model.width
+        rows = (1 if self.tokens.joint else 2) * size + (model.buckets if model.ngrams > 1 else 0)
+        return layers + rows * model.width
 
 
 @dataclass(frozen=True)
