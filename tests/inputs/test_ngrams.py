@@ -1,5 +1,6 @@
 """Vectors of n-grams against a loop over runs of tokens; that padding says nothing."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +26,14 @@ def run(row: list[int], place: int, size: int) -> tuple[int, ...]:
     return tuple(row[i] if 0 <= i < len(row) else 0 for i in around)
 
 
+def filled(longest: int, buckets: int, width: int) -> Ngrams:
+    """One that has learned something, and forgets nothing."""
+    ngrams = Ngrams(longest, buckets, width).eval()
+    with torch.no_grad():
+        ngrams.table.weight[1:].normal_()
+    return ngrams
+
+
 @settings(max_examples=100, deadline=None)
 @given(ROWS, st.integers(1, 6))
 def test_equal_runs_have_equal_codes_and_others_have_others(rows: list[list[int]], size: int) -> None:
@@ -35,7 +44,7 @@ def test_equal_runs_have_equal_codes_and_others_have_others(rows: list[list[int]
 
 def test_the_sum_of_the_rows_of_all_runs() -> None:
     torch.manual_seed(0)
-    ngrams, rows = Ngrams(4, 50, 6), [[3, 1, 4, 1, 5], [9], [2, 6]]
+    ngrams, rows = filled(4, 50, 6), [[3, 1, 4, 1, 5], [9], [2, 6]]
     found = ngrams(padded(rows))
     for b, row in enumerate(rows):
         for i in range(len(row)):
@@ -44,7 +53,7 @@ def test_the_sum_of_the_rows_of_all_runs() -> None:
                 code = size
                 for token in run(row, i, size):
                     code = (code * 1_000_003 + token + 1) % (2**31 - 1)
-                expected = expected + ngrams.table.weight[code % 50]
+                expected = expected + ngrams.table.weight[1 + code % 50]
             torch.testing.assert_close(found[b, i], expected)
         assert not found[b, len(row) :].any()
     found.sum().backward()
@@ -55,10 +64,21 @@ def test_the_sum_of_the_rows_of_all_runs() -> None:
 @settings(max_examples=50, deadline=None)
 @given(ROWS, st.integers(0, 3))
 def test_a_row_is_the_same_alone_and_however_far_it_is_padded(rows: list[list[int]], more: int) -> None:
-    ngrams = Ngrams(5, 97, 4)
+    ngrams = filled(5, 97, 4)
     together = ngrams(padded(rows, more))
     for b, row in enumerate(rows):
         assert together[b, : len(row)].equal(ngrams(torch.tensor([row]))[0])
+
+
+def test_in_training_some_are_forgotten_and_none_is_known_at_first() -> None:
+    torch.manual_seed(0)
+    ids = torch.randint(1, 99, (50, 20))
+    assert not Ngrams(3, 1000, 4)(ids).any()
+    ngrams = Ngrams(3, 1000, 4, forget=0.3).train()
+    with torch.no_grad():
+        ngrams.table.weight[1:] = 1.0
+    assert ngrams(ids).mean().item() == pytest.approx(2 * 0.7, abs=0.05)
+    assert ngrams.eval()(ids).mean().item() == 2
 
 
 def test_its_table_is_stepped_like_other_tables() -> None:

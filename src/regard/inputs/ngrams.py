@@ -8,6 +8,7 @@ from regard.inputs.tokens import PAD
 
 MODULUS = 2**31 - 1  # a prime: codes stay below it, and a product with FACTOR below 2⁶³
 FACTOR = 1_000_003
+NOTHING = 0  # the row of padding and of what is forgotten: always zero
 
 
 def codes(ids: Tensor, size: int) -> Tensor:
@@ -28,16 +29,21 @@ class Ngrams(nn.Module):
 
     A vector for each n-gram, which is looked up rather than computed: much is remembered at the price of a sum (Roy et
     al. 2022, 2.1). N-grams share `buckets` rows by hashing, as in fastText (Bojanowski et al. 2017, 3.2), so that none
-    has to be written down. Padding is the same as what is beyond the end: a sequence has one answer in every batch.
+    has to be written down. In training each is forgotten with probability `forget`: a new text has many that were never
+    seen, whose rows are still zero, and the network has to know how to do without them. Padding is the same as what is
+    beyond the end: a sequence has one answer in every batch.
     """
 
-    def __init__(self, longest: int, buckets: int, width: int) -> None:
+    def __init__(self, longest: int, buckets: int, width: int, *, forget: float = 0.3) -> None:
         super().__init__()
-        self.longest, self.buckets = longest, buckets
-        self.table = nn.Embedding(buckets, width)
-        nn.init.normal_(self.table.weight, std=0.5 * width**-0.5)  # all of them together about as large as a token
+        self.longest, self.buckets, self.forget = longest, buckets, forget
+        self.table = nn.Embedding(1 + buckets, width, padding_idx=NOTHING)
+        nn.init.zeros_(self.table.weight)
 
     def forward(self, ids: Tensor) -> Tensor:
-        rows = torch.stack([codes(ids, size) % self.buckets for size in range(2, self.longest + 1)])
-        summed: Tensor = self.table(rows).sum(0)
-        return summed * (ids != PAD).unsqueeze(-1)
+        rows = torch.stack([1 + codes(ids, size) % self.buckets for size in range(2, self.longest + 1)])
+        gone = (ids == PAD).expand(rows.shape)
+        if self.training:
+            gone = gone | (torch.rand(rows.shape, device=ids.device) < self.forget)
+        summed: Tensor = self.table(rows.masked_fill(gone, NOTHING)).sum(0)
+        return summed
