@@ -203,4 +203,5 @@ def test_the_model_is_chosen_by_what_the_pairs_are_and_how_many(
     chosen = config.make({"task": "convert", "data": {"train": ["pairs.tsv"]}, **sections}, "the chosen settings")
     assert (chosen.model.kind, chosen.model.width) == (kind, width)
     assert f"{count:,} pairs" in reasons["model.width"]
+    assert (chosen.model.ngrams > 1) == ("model.ngrams" in reasons) == ((pair, count) == (STRINGS, 100_000))
     assert (chosen.training.steps is not None) == ("training.steps" in reasons) == ((pair, count) == (STRINGS, 1_000))

@@ -28,7 +28,7 @@ class Ngrams(nn.Module):
     """y_i = Σ_n E[code(n tokens around i) mod buckets], n = 2 … longest; zero for padding.
 
     A vector for each n-gram, which is looked up rather than computed: much is remembered at the price of a sum (Roy et
-    al. 2022, 2.1). N-grams share `buckets` rows by hashing, as in fastText (Bojanowski et al. 2017, 3.2), so that none
+    al. 2022). N-grams share `buckets` rows by hashing, as in fastText (Bojanowski et al. 2017, 3.2), so that none
     has to be written down. In training each is forgotten with probability `forget`: a new text has many that were never
     seen, whose rows are still zero, and the network has to know how to do without them. Padding is the same as what is
     beyond the end: a sequence has one answer in every batch.

@@ -416,6 +416,10 @@ class Convert(Task):
             "model.width": f"{count:,} pairs: width {model['width']}, layers {model['layers']}",
             "model.dropout": f"{count:,} pairs are {'few: much' if few else 'many: little'} is dropped in training",
         }
+        if "ngrams" in model:
+            reasons["model.ngrams"] = (
+                f"{count:,} pairs show most runs of {model['ngrams']} letters often enough to learn them"
+            )
         if "steps" in training:
             reasons["training.steps"] = f"{count:,} pairs are learned by then; --steps gives it more or less"
         return {"tokens": tokens, "model": model, "training": training}, reasons
@@ -462,7 +466,8 @@ def _for_strings(count: int) -> tuple[dict[str, Any], dict[str, Any], str]:
     if count >= 20_000:
         model = {"kind": "transformer", "layers": 3, "width": 128, "hidden": 512, "heads": 4}
         model["dropout"] = 0.1 if count < 60_000 else 0.05  # 100,000 are seen eight times in the minutes of a training
-        model["position"] = "rotary"  # what a letter sounds like hangs on its neighbours, not on its place in the word
+        # What a letter sounds like hangs on its neighbours, not on its place in the word.
+        model |= {"position": "rotary", "ngrams": 5}
         training = {"budget": 4096, "optimiser": "muon", "rate": 4e-3, "warmup": 200, "average": 10}
         return model, training, "many short strings: a Transformer learns them in less time than an LSTM"
     model = {"kind": "recurrent", "cell": "lstm", "layers": 1, "attention": "additive", "feeding": True}
