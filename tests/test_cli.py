@@ -249,6 +249,17 @@ def test_evaluate_of_running_text_in_words(cli: Regard, numbers: Path) -> None:
     assert len(re.findall(r"^ +\d+–\d+ +\d+ +[\d.]+$", text, re.MULTILINE)) >= 1
 
 
+def test_evaluate_searches_as_predict_does(cli: Regard, numbers: Path) -> None:
+    sources = list(dict.fromkeys(line.split("\t")[0] for line in (numbers / "test.tsv").read_text().splitlines()))
+    found = {}
+    for penalty in ("0", "10"):
+        search = ("--beam", "4", "--length-penalty", penalty)
+        cli.run("evaluate", numbers / "run", numbers / "test.tsv", *search, "-o", "answers.txt")
+        found[penalty] = (cli.folder / "answers.txt").read_text().splitlines()
+        assert found[penalty] == cli.lines("predict", numbers / "run", *search, *sources)
+    assert sum(map(len, found["0"])) < sum(map(len, found["10"]))  # the penalty did something
+
+
 @pytest.mark.parametrize("name", ["letters", "numbers"])
 def test_show_writes_what_the_suffix_says(cli: Regard, request: pytest.FixtureRequest, name: str) -> None:
     run, text = request.getfixturevalue(name) / "run", "abc" if name == "letters" else "one two"

@@ -220,6 +220,7 @@ FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "no beam": (predicting("--beam", "0"), ("beam", "0")),
     "giant beam": (predicting("--beam", "100000000"), ("beam", "100000000")),
     "evaluate with no beam": (lambda at: ["evaluate", at.run, at.file("p.tsv"), "--beam", "0"], ("beam", "0")),
+    "evaluate with a negative penalty": (lambda at: ["evaluate", at.run, at.file("p.tsv"), "--length-penalty", "-1"], ("length penalty", "-1.0")),
     "no answers": (predicting("--n-best", "0"), ("--n-best is 0", "expected 1")),
     "more answers than beam": (predicting("--beam", "2", "--n-best", "3"), ("--n-best", "--beam", "2", "3")),
     "several answers of a sample": (predicting("--sample", "--n-best", "3"), ("--n-best", "--sample")),

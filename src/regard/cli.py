@@ -129,6 +129,7 @@ def evaluate(
     run: Run,
     data: Annotated[list[str], typer.Argument(metavar="DATA…", help="pairs with known answers")],
     beam: Annotated[int | None, typer.Option(help="hypotheses kept by the search")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="score ÷ length to this power")] = None,
     stride: Annotated[int | None, typer.Option(help="language models: predict so many tokens, then move the window on")] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without case")] = False,
     by_length: Annotated[bool, typer.Option("--by-length", help="the first metric by length of the source too")] = False,
@@ -144,7 +145,7 @@ def evaluate(
     from regard import engine as engines
     from regard import predicting
 
-    changes = predicting.changes({"beam": beam, "stride": stride}, {}, sample=False)
+    changes = predicting.changes({"beam": beam, "length_penalty": length_penalty, "stride": stride}, {}, sample=False)
     model = predicting.load(run, others or [])
     engines.use(model, engine, changes, say)
     report = predicting.evaluate(model, data, changes, lowercase=lowercase, by_length=by_length, output=output)
