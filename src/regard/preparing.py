@@ -76,7 +76,7 @@ def prepare(
         raise UserError(
             f"{config.data.train[0]}: no {UNITS[kind.reads]} is left to train on; see data.longest and data.faults."
         )
-    task.settle(config, stored.store.lengths)
+    task.settle(config, stored.store)
     valid = task.items(split.valid())
     if not valid:
         paths = config.data.valid or config.data.train

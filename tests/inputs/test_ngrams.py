@@ -1,5 +1,6 @@
 """Vectors of n-grams against a loop over runs of tokens; that padding says nothing."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -79,6 +80,19 @@ def test_in_training_some_are_forgotten_and_none_is_known_at_first() -> None:
         ngrams.table.weight[1:] = 1.0
     assert ngrams(ids).mean().item() == pytest.approx(2 * 0.7, abs=0.05)
     assert ngrams.eval()(ids).mean().item() == 2
+
+
+def test_only_what_was_seen_often_enough_is_learned() -> None:
+    texts = [np.array([1, 2, 3])] * 3 + [np.array([1, 2])] * 2 + [np.array([7])]
+    ngrams = Ngrams(2, 2**20, 4, forget=0.0).train()
+    ngrams.know(texts, least=4)  # "beyond, 1" 5 times, "1, 2" 5 times, "2, 3" 3 times, "beyond, 7" once
+    ngrams(torch.tensor([[1, 2, 3], [7, 0, 0]])).sum().backward()
+    assert ngrams.table.weight.grad is not None
+    learned = ngrams.table.weight.grad.any(1)
+    expected = {1 + int(code) % 2**20 for code in codes(torch.tensor([[1, 2]]), 2)[0]}
+    assert set(learned.nonzero().flatten().tolist()) == expected
+    ngrams.know(texts, least=1)
+    assert int(ngrams.known[1:].sum()) == 4
 
 
 def test_its_table_is_stepped_like_other_tables() -> None:

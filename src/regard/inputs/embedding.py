@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from regard.inputs.ngrams import Ngrams
 from regard.inputs.tokens import PAD
 
 
@@ -27,7 +28,7 @@ class Embedding(nn.Module):
         dropout: nn.Module,
         *,
         scale: bool = True,
-        ngrams: nn.Module | None = None,
+        ngrams: Ngrams | None = None,
     ) -> None:
         super().__init__()
         self.table = nn.Embedding(size, width, padding_idx=PAD)

@@ -20,6 +20,7 @@ from regard import metrics, page, pictures, search
 from regard.config import Config, Level, Recurrent, Section, Transformer
 from regard.data.batches import in_shares, pad
 from regard.data.reading import Pair
+from regard.data.store import Store
 from regard.errors import UserError
 from regard.inputs.tokens import END, PAD, START, Tokenizer, choose_level
 from regard.models.bahdanau import recurrent
@@ -159,11 +160,14 @@ class Convert(Task):
         source, target = vocabularies
         return cls(network, source, target, how, 4 * config.data.longest)
 
-    def settle(self, config: Settings, lengths: NDArray[np.int32]) -> None:
-        """How much longer than its source a target gets."""
+    def settle(self, config: Settings, store: Store) -> None:
+        """How much longer than its source a target gets, and which n-grams are frequent enough to be learned."""
+        lengths = store.lengths
         found = float((1.2 * lengths[:, 1] / (lengths[:, 0] + 3)).max())
         config.decoding.factor = round(max(0.5, found), 2)
         self.how = replace(self.how, factor=config.decoding.factor)
+        if self.network.source.ngrams is not None:
+            self.network.source.ngrams.know(store[row][0] for row in range(len(store)))
 
     # ---- training -------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from torch import nn
 from regard import metrics, page
 from regard.config import Config
 from regard.data.reading import Pair
+from regard.data.store import Store
 from regard.errors import UserError
 from regard.inputs.tokens import Tokenizer
 
@@ -95,8 +96,8 @@ class Task(ABC):
     def assemble(cls, config: Any, vocabularies: Vocabularies, network: nn.Module) -> Task:
         """The task around a network."""
 
-    def settle(self, config: Any, lengths: NDArray[np.int32]) -> None:  # noqa: B027  (most tasks have none)
-        """Settings that follow from the lengths of the stored rows, if there are any."""
+    def settle(self, config: Any, store: Store) -> None:  # noqa: B027  (most tasks have nothing to settle)
+        """What follows from the stored rows before any training on them, if anything does."""
 
     def join(self, others: Sequence[Task], names: Sequence[str]) -> None:  # noqa: ARG002
         """Answer together with other models from now on; their names are for complaints."""
