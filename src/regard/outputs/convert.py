@@ -421,9 +421,7 @@ class Convert(Task):
             "model.dropout": f"{count:,} pairs are {'few: much' if few else 'many: little'} is dropped in training",
         }
         if "ngrams" in model:
-            reasons["model.ngrams"] = (
-                f"{count:,} pairs show most runs of {model['ngrams']} letters often enough to learn them"
-            )
+            reasons["model.ngrams"] = f"{count:,} pairs show many runs of up to {model['ngrams']} letters often"
         if "steps" in training:
             reasons["training.steps"] = f"{count:,} pairs are learned by then; --steps gives it more or less"
         return {"tokens": tokens, "model": model, "training": training}, reasons
