@@ -86,7 +86,7 @@ def test_a_fresh_process_comes_to_the_same_end(place: Path, pairs: Path, tmp_pat
 ITEMS = ["weights", "optimiser", "random", "window", *(field.name for field in fields(Position))]
 
 
-MORE = ["training.minutes=100"]
+MORE = ["training.steps=", "training.minutes=100"]  # as many steps as fit into the minutes
 
 
 @pytest.fixture

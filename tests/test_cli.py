@@ -282,7 +282,7 @@ def test_the_numbers_behind_a_picture(cli: Regard, letters: Path, numbers: Path)
     with np.load(cli.folder / "a.npz") as found:
         assert set(found) == {"source", "target", "decoder.glimpse"}
         assert list(found["source"]) == list("cafe")
-        assert list(found["target"]) == ["C", "A", "F", "⏹"]
+        assert list(found["target"]) == ["C", "A", "F", "∎"]
         assert found["decoder.glimpse"].shape == (1, 1, 4, 4)
         np.testing.assert_allclose(found["decoder.glimpse"].sum(-1), 1, atol=1e-5)
     cli.run("show", numbers / "run", "one two", "-o", "b.npz")

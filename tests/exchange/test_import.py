@@ -200,7 +200,7 @@ def test_gpt2_and_marian_answer_as_transformers_does(taken: Any, tmp_path: Path)
     assert [text.strip() for text in model.predict([SHORT, LONG], beam=1, longest=12)] == expected
     assert all(expected)
     picture = model.task.example(SHORT, None)
-    assert picture.source[-1] == "⏹"
+    assert picture.source[-1] == "∎"
     assert all(m.weights.shape[-1] == len(picture.source) for m in picture.maps if m.columns == "source")
     weights, _, words = model.task.aligned(SHORT, model.task.answers([SHORT])[0][0].ids)
     assert words == SHORT.split()

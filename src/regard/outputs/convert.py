@@ -35,6 +35,7 @@ from regard.workers import side_by_side
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+FINIS = "∎"  # the end in pictures; every font that matplotlib brings has this sign
 FEWEST = 400  # tokens, read and written, that are worth a worker of their own
 
 
@@ -374,8 +375,8 @@ class Convert(Task):
         target = self._answer_ids(text, answer)
         with watch(self.network) as seen:
             self.look([(self.source.encode(text), target)])
-        source = [*self.source.pieces(text), *(["⏹"] if self.network.closed else [])]
-        names = source, [*self.target.pieces_of(target), "⏹"]
+        source = [*self.source.pieces(text), *([FINIS] if self.network.closed else [])]
+        names = source, [*self.target.pieces_of(target), FINIS]
         return page.Example(*names, page.maps(seen, _sides))
 
     def picture(self, text: str, answer: str | None, *, grid: bool) -> Figure:
