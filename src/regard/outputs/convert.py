@@ -35,7 +35,7 @@ from regard.workers import side_by_side
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FINIS = "∎"  # the end in pictures; every font that matplotlib brings has this sign
+FINIS = "∎"  # the end in pictures: a sign that the font has which comes with matplotlib
 FEWEST = 400  # tokens, read and written, that are worth a worker of their own
 
 
