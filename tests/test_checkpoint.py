@@ -83,6 +83,15 @@ def test_a_fresh_process_comes_to_the_same_end(place: Path, pairs: Path, tmp_pat
     assert torture.outcome(tmp_path / "run") == torture.outcome(place / "whole")
 
 
+def test_with_n_grams_too(pairs: Path, tmp_path: Path) -> None:
+    """What is forgotten in a step, and which n-grams are frequent enough, is the same after a pause."""
+    runs = ["model.ngrams=3", "model.buckets=100"]
+    torture.train(pairs, tmp_path / "whole", settings=runs)
+    assert torture.train(pairs, tmp_path / "parts", settings=runs, at={17: torture.stop}) == "interrupted"
+    torture.train(pairs, tmp_path / "parts", settings=runs)
+    assert torture.outcome(tmp_path / "parts") == torture.outcome(tmp_path / "whole")
+
+
 ITEMS = ["weights", "optimiser", "random", "window", *(field.name for field in fields(Position))]
 
 

@@ -213,15 +213,30 @@ def test_an_average_is_kept_unless_the_best_is_clearly_better(pairs: Path, tmp_p
         torch.testing.assert_close(kept[name], weight)
     assert few.predict(["fade"])
     score = metrics.Score("exact_match", 70.0, "%", 60.2, 79.8, 100, True, "")  # a standard error of 5
-    assert training._as_good(score, [70.0])[0]
-    assert training._as_good(score, [74.9])[0]
-    assert not training._as_good(score, [75.1])[0]
+    assert metrics.as_good(score, [70.0])[0]
+    assert metrics.as_good(score, [74.9])[0]
+    assert not metrics.as_good(score, [75.1])[0]
     wrong = metrics.Score("sequence_error_rate", 30.0, "%", 20.2, 39.8, 100, False, "")
-    assert training._as_good(wrong, [-25.1])[0]
-    assert not training._as_good(wrong, [-24.9])[0]
+    assert metrics.as_good(wrong, [-25.1])[0]
+    assert not metrics.as_good(wrong, [-24.9])[0]
     exact = metrics.Score("perplexity", 5.0, "", None, None, 1, False, "")
-    assert training._as_good(exact, [-5.0])[0]
-    assert not training._as_good(exact, [-4.99])[0]
+    assert metrics.as_good(exact, [-5.0])[0]
+    assert not metrics.as_good(exact, [-4.99])[0]
+
+
+def test_only_frequent_n_grams_are_learned(tmp_path: Path) -> None:
+    words = [f"aab{letter}" for letter in "cdefghijklmnopqrstuvwxyz"]  # "aa" and "ab" in all, "bc" and "c" in one each
+    (tmp_path / "pairs.tsv").write_text("".join(f"{word}\t{word.upper()}\n" for word in words), encoding="utf-8")
+    settings = [*TINY, "model.ngrams=2", "model.buckets=1000000", "data.held_out=1"]
+    model = regard.train(tmp_path / "pairs.tsv", tmp_path / "run", steps=20, set=settings, quiet=True)
+    ngrams = model.task.network.source.ngrams
+
+    def learned(text: str) -> list[bool]:
+        return ngrams(torch.tensor([model.task.source.encode(text)]))[0].any(-1).tolist()
+
+    assert learned("aab") == [True, True, True]  # what comes before the first letter is nothing, and often so
+    assert learned("aabc") == [True, True, True, False]
+    assert learned("zaab") == [False, False, True, True]
 
 
 def test_validations_look_at_items_from_all_over_a_sorted_file(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from regard import checkpoint, device, memory, sums
+from regard import checkpoint, device, memory, metrics, sums
 from regard.attention.equation import NotFinite
 from regard.board import Board
 from regard.config import Config
@@ -254,7 +254,7 @@ class Trainer:
         weights = self._whole_weights()
         scores, answer = self._scores(weights)
         # Ties of the first metric are broken by the next: at the beginning nothing may be right, yet ever less wrong.
-        found = _ranked(scores)
+        found = metrics.ranked(scores)
         improved = self.at.best is None or found > self.at.best
         if self.world.said(self.world.first and self._keep_weights(weights)) and improved:
             self.at.best, self.at.best_step = found, self.at.step
@@ -342,7 +342,7 @@ class Trainer:
             mean = checkpoint.average(paths)
             checkpoint.put_weights(self.task.network, mean, self.run)
             scores, _ = self.task.evaluate(self.some, quick=True)
-            better, why = _as_good(scores[0], self.at.best)
+            better, why = metrics.as_good(scores[0], self.at.best)
             self.progress.say(
                 f"average of the last {len(paths)} checkpoints: {scores[0].name} {scores[0].value:.2f}, {why}"
             )
@@ -479,23 +479,6 @@ class Trainer:
         finally:
             for number, handler in old.items():
                 signal.signal(number, handler)
-
-
-def _ranked(scores: list[Score]) -> list[float]:
-    """Metrics as numbers of which higher is better, the one to stop on first."""
-    return [score.value if score.higher_is_better else -score.value for score in scores]
-
-
-def _as_good(average: Score, best: list[float] | None) -> tuple[bool, str]:
-    """Whether an average is to be kept, and why. The best of many validations owes a part of its score to luck, more
-    so the fewer items there are: it is better than an average where that does not come within a standard error."""
-    if best is None or _ranked([average])[0] >= best[0]:
-        return True, "kept"
-    low, high = (average.value if bound is None else bound for bound in (average.low, average.high))
-    error = (high - low) / (2 * 1.96)
-    kept = best[0] - _ranked([average])[0] <= error
-    found = f"the best had {abs(best[0]):.2f}, the standard error is {error:.2f}"
-    return kept, f"kept: {found}" if kept else f"not kept: {found}"
 
 
 def _from_all_over(items: list[Item]) -> list[Item]:

@@ -160,7 +160,11 @@ REFUSED = [
     ("continue", ["model.norm=post"], "model.norm is post: GPT2LMHeadModel cannot express it"),
     ("continue", ["tokens.level=words"], "whole words: a tokenizer.json cannot express"),
     ("convert", ["model.position=alibi", "model.kind=transformer"], "model.position is alibi: Pegasus"),
-    ("convert", ["model.ngrams=3", "model.kind=transformer"], "model.ngrams is 3: Pegasus.* vectors of tokens only"),
+    (
+        "convert",
+        ["model.ngrams=3", "model.kind=transformer"],
+        "model.ngrams is 3: Pegasus.* vectors of tokens only: train with",
+    ),
     ("convert", ["tokens.joint=false", "model.kind=transformer"], "tokens.joint is False: Pegasus"),
 ]
 

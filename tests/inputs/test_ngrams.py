@@ -5,20 +5,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from regard.config import Training
 from regard.inputs.ngrams import Ngrams, codes
 from regard.models.bahdanau import recurrent
 from regard.models.transformer import transformer
 from regard.optimiser import optimiser
+from tests.inputs.test_words import padded
 
 ROWS = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=8), min_size=1, max_size=5)
-
-
-def padded(rows: list[list[int]], more: int = 0) -> Tensor:
-    width = max(map(len, rows)) + more
-    return torch.tensor([row + [0] * (width - len(row)) for row in rows])
 
 
 def run(row: list[int], place: int, size: int) -> tuple[int, ...]:

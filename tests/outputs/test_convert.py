@@ -23,16 +23,8 @@ def make(kind: str) -> Convert:
     torch.manual_seed(1)
     source, target = Tokenizer.train(WORDS, "characters"), Tokenizer.train([w.upper() for w in WORDS], "characters")
     if kind in ("transformer", "ngrams"):
-        network = transformer(
-            source.size,
-            target.size,
-            layers=2,
-            width=16,
-            hidden=32,
-            heads=2,
-            ngrams=4 if kind == "ngrams" else 1,
-            buckets=50,
-        )
+        runs = {"ngrams": 4, "buckets": 50} if kind == "ngrams" else {}
+        network = transformer(source.size, target.size, layers=2, width=16, hidden=32, heads=2, **runs)
     else:
         network = recurrent(source.size, target.size, width=16, attention="none" if kind == "plain" else "additive")
     for parameter in network.parameters():  # sharper than a fresh model, so that answers differ between texts

@@ -78,7 +78,8 @@ def refuse(model: Model) -> Convert:
         raise UserError(f"model.position is {settings.position}: CTranslate2 cannot express it, because {reason}.")
     if settings.ngrams > 1:
         raise UserError(
-            f"model.ngrams is {settings.ngrams}: CTranslate2 cannot express it, because it has vectors of tokens only."
+            f"model.ngrams is {settings.ngrams}: CTranslate2 cannot express it, because it has vectors of tokens only: "
+            "train with --set model.ngrams=1."
         )
     return task
 

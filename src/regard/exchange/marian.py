@@ -146,7 +146,8 @@ def refuse(architecture: str, config: Settings) -> None:
     unless(model.kind == "transformer", config, "model.kind", architecture, "it is another network")
     assert model.kind == "transformer"
     unless(model.position == "sinusoidal", config, "model.position", architecture, "its positions are sinusoidal")
-    unless(model.ngrams == 1, config, "model.ngrams", architecture, "it has vectors of tokens only")
+    reason = "it has vectors of tokens only: train with --set model.ngrams=1"
+    unless(model.ngrams == 1, config, "model.ngrams", architecture, reason)
     if model.norm == "pre":
         reason = "where it normalises before each part it has one vocabulary: train with tokens.joint=true, or post"
         unless(config.tokens.joint, config, "tokens.joint", architecture, reason)

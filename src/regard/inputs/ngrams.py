@@ -57,7 +57,7 @@ class Ngrams(nn.Module):
         """Learn no n-gram from now on whose row has occurred less than `least` times in these sequences of ids."""
         counts, remaining = torch.zeros(1 + self.buckets, dtype=torch.long), iter(sequences)
         while some := list(islice(remaining, TOGETHER)):
-            rows = self._rows(torch.from_numpy(padded(some)).long())
+            rows = self._rows(torch.from_numpy(padded(some)))
             counts += torch.bincount(rows.flatten(), minlength=1 + self.buckets)
         self.known.copy_(counts >= least)
 

@@ -18,7 +18,19 @@ from regard.metrics.labels import (
     tag_accuracy,
 )
 from regard.metrics.likelihoods import bits_per_character, cross_entropy, perplexity
-from regard.metrics.scores import SAMPLES, SEED, Formula, References, Score, as_json, bootstrap, render, resample
+from regard.metrics.scores import (
+    SAMPLES,
+    SEED,
+    Formula,
+    References,
+    Score,
+    as_good,
+    as_json,
+    bootstrap,
+    ranked,
+    render,
+    resample,
+)
 from regard.metrics.sequences import (
     TOKENIZERS,
     Bucket,
@@ -45,6 +57,7 @@ __all__ = [
     "References",
     "Score",
     "accuracy",
+    "as_good",
     "as_json",
     "bits_per_character",
     "bleu",
@@ -59,6 +72,7 @@ __all__ = [
     "exact_match",
     "macro_f1",
     "perplexity",
+    "ranked",
     "render",
     "render_confusion",
     "resample",

@@ -51,6 +51,23 @@ class Score:
     signature: str
 
 
+def ranked(scores: list[Score]) -> list[float]:
+    """Metrics as numbers of which higher is better, the one to stop on first."""
+    return [score.value if score.higher_is_better else -score.value for score in scores]
+
+
+def as_good(average: Score, best: list[float] | None) -> tuple[bool, str]:
+    """Whether an average is to be kept, and why. The best of many validations owes a part of its score to luck, more
+    so the fewer items there are: it is better than an average where that does not come within a standard error."""
+    if best is None or ranked([average])[0] >= best[0]:
+        return True, "kept"
+    low, high = (average.value if bound is None else bound for bound in (average.low, average.high))
+    error = (high - low) / (2 * 1.96)
+    kept = best[0] - ranked([average])[0] <= error
+    found = f"the best had {abs(best[0]):.2f}, the standard error is {error:.2f}"
+    return kept, f"kept: {found}" if kept else f"not kept: {found}"
+
+
 def resample(
     statistics: NDArray[Any],
     formula: Formula,
