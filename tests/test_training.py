@@ -21,7 +21,9 @@ from regard.choosing import choose
 from regard.config import Training
 from regard.data.batches import Reader
 from regard.data.reading import Pair
+from regard.data.store import Store
 from regard.errors import UserError
+from regard.inputs.tokens import Tokenizer
 from regard.optimiser import rate_at
 from regard.outputs.convert import Convert
 from regard.parallel import Loss, World
@@ -198,6 +200,18 @@ def test_held_out_sources_are_never_trained_on(tmp_path: Path) -> None:
     assert not train & valid
     assert train | valid == {f"w{i}" for i in range(50)}
     assert "held out" in reasons["data.held_out"]
+
+
+def test_what_is_validated_on_is_left_out_of_training_if_asked(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    train, valid = tmp_path / "train.tsv", tmp_path / "valid.tsv"
+    train.write_text("".join(f"w{i}\tx {i}\n" for i in range(40)))
+    valid.write_text("w3\tanother\nw7\tx 7\nnew\tx\n")
+    settings = [*TINY, "data.apart=true"]
+    regard.train(train, tmp_path / "run", valid=valid, steps=1, set=settings)
+    assert "left out of training (data.apart)" in capsys.readouterr().err
+    store = Store.open(tmp_path / "run/cache")
+    source = Tokenizer.load(tmp_path / "run/source.json")
+    assert {source.decode(list(store[i][0])) for i in range(len(store))} == {f"w{i}" for i in range(40)} - {"w3", "w7"}
 
 
 def test_an_average_is_kept_unless_the_best_is_clearly_better(pairs: Path, tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ def prepare(
     split = Split(config, kind.contiguous, on_fault)
     if not config.data.valid:
         say(f"holding out {'the last' if kind.contiguous else 'about'} {config.data.held_out} for validation")
+    elif config.data.apart:
+        say("what is in the validation data too is left out of training (data.apart)")
     origin = _origin(config, files or checksum([*config.data.train, *config.data.valid]))
     stored = _reuse(run, kind.files, origin, say)
     task = build(config, stored.vocabularies if stored else vocabularies_of(config, split.train, given or {}))
@@ -100,7 +102,7 @@ def _origin(config: Config, files: str) -> dict[str, Any]:
     return {
         "files": files,
         "task": config.task,
-        "data": [len(data.train), len(data.valid), data.faults, data.encoding, data.held_out, data.longest],
+        "data": [len(data.train), len(data.valid), data.faults, data.encoding, data.apart, data.held_out, data.longest],
         "tokens": config.tokens.model_dump(),
         "seed": config.training.seed,
         "start": config.training.start,
@@ -144,11 +146,18 @@ def _make(config: Config, split: Split, task: Task, run: Path, origin: dict[str,
 
 
 class Split:
-    """What to train and to validate on. Held-out pairs are chosen by a hash of their source, so that a source is never
-    on both sides and the order of the file does not matter; or they are the last, where order is content."""
+    """What to train and to validate on.
+
+    Validation data that is given may have sources of the training data with other targets; `data.apart` leaves those
+    out of training, for they measure what is known by heart. Held-out pairs are chosen by a hash of their source, so
+    that a source is never on both sides and the order of the file does not matter; or they are the last, where order is
+    content.
+    """
 
     def __init__(self, config: Config, contiguous: bool, on_fault: OnFault | None) -> None:
         self.config, self.contiguous, self.on_fault = config, contiguous, on_fault
+        apart = config.data.apart and config.data.valid
+        self._known = {pair.source for pair in self._read(config.data.valid)} if apart else set()
         self._total = 0
         if not config.data.valid:
             self._total = sum(1 for _ in self._read(config.data.train))
@@ -175,7 +184,7 @@ class Split:
 
     def _held_out(self, number: int, pair: Pair) -> bool:
         if not self._total:
-            return False
+            return pair.source in self._known
         share = min(0.5, self.config.data.held_out / self._total)
         if self.contiguous:
             return number >= self._total * (1 - share)
