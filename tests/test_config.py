@@ -50,7 +50,18 @@ def test_the_order_of_settings_does_not_matter() -> None:
     assert (found[0].model.kind, found[0].model.width, found[0].model.cell) == ("recurrent", 32, "gru")
 
 
+def test_a_named_size_stands_for_its_numbers(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("data: {train: [a.tsv]}\nmodel: {kind: transformer, size: base, heads: 16}\n")
+    read = config.load(tmp_path / "c.yaml").model
+    assert (read.layers, read.width, read.hidden, read.heads) == (6, 512, 2048, 16)
+    for order in itertools.permutations(["model.width=64", "model.size=tiny", "model.kind=transformer"]):
+        model = config.override(some(kind="recurrent"), list(order)).model
+        assert (model.layers, model.width, model.hidden, model.heads) == (4, 64, 256, 4)
+
+
 @pytest.mark.parametrize(("setting", "sentence"), [
+    ("model.size=huge", "model.size: expected one of tiny, small, base, big, found 'huge'"),
+    ("model.size=[1]", r"expected one of tiny, small, base, big, found \[1\]"),
     ("training.ratte=1", "there is no setting 'training.ratte', did you mean 'training.rate'"),
     ("rate=1", "there is no setting 'rate', did you mean 'training.rate'"),
     ("model.head=4", "did you mean 'model.heads'"),
@@ -68,6 +79,10 @@ def test_refusals_name_the_key_and_the_nearest(setting: str, sentence: str) -> N
 
 
 @pytest.mark.parametrize(("text", "sentence"), [
+    ("data: {train: [a.tsv]}\nmodel: {kind: recurrent, size: base}\n", "this kind of model has no named sizes"),
+    ("data: {train: [a.tsv]}\nmodel: {kind: [], size: base}\n", "this kind of model has no named sizes"),
+    ("data: {train: [a.tsv]}\nmodel: {kind: cnn, size: base}\n", "this kind of model has no named sizes"),
+    ("data: {train: [a.tsv]}\nmodel: {size: 3}\n", "model.size: expected one of tiny.*found 3"),
     ("data: {train: [a.tsv]}\nmodell: {}\n", "there is no setting 'modell'"),
     ("model: {}\n", "the setting 'data' is missing"),
     ("- a\n", "holds no settings"),

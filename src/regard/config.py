@@ -45,6 +45,7 @@ class Layers(Section):
     """What every kind of Transformer has."""
 
     products: ClassVar[int] = 4  # matrices of width × width in the attention of a layer
+    sizes: ClassVar[dict[str, dict[str, int]]] = {}  # named ones
 
     kind: str
     layers: int = Field(4, ge=1, le=1000, description="layers, on each side where there are two")
@@ -60,6 +61,14 @@ class Layers(Section):
 
 
 class Transformer(Layers):
+    # `model.size` stands for layers of each side, width, hidden width of the feed-forward parts, and heads.
+    sizes: ClassVar[dict[str, dict[str, int]]] = {
+        "tiny": {"layers": 4, "width": 128, "hidden": 256, "heads": 4},
+        "small": {"layers": 3, "width": 256, "hidden": 512, "heads": 4},
+        "base": {"layers": 6, "width": 512, "hidden": 2048, "heads": 8},
+        "big": {"layers": 6, "width": 1024, "hidden": 4096, "heads": 16},
+    }
+
     kind: Literal["transformer"] = Field("transformer", description="transformer or recurrent")
     layers: int = Field(3, ge=1, le=1000, description="layers of the encoder, and of the decoder")
     hidden: Hidden = 512
@@ -177,6 +186,9 @@ def kinds_of(settings: type[Config]) -> dict[str, type[Section]]:
 def make(found: dict[str, Any], where: str) -> Config:
     """Settings from a nested dictionary; the first fault is named with its key, what was expected and found."""
     kind = settings_of(found.get("task", "convert"), where)
+    model = found.get("model")
+    if isinstance(model, dict) and "size" in model:
+        found = found | {"model": _sized(model, kind, where) | {key: model[key] for key in model if key != "size"}}
     try:
         config = kind.model_validate(found)
     except ValidationError as error:
@@ -185,10 +197,25 @@ def make(found: dict[str, Any], where: str) -> Config:
     return config
 
 
+def _sized(model: dict[str, Any], settings: type[Config], where: str) -> dict[str, int]:
+    """What the name of a size stands for in a model of this kind."""
+    kind = kinds_of(settings).get(str(model.get("kind", settings.model_fields["model"].default.kind)))
+    sizes = kind.sizes if kind is not None and issubclass(kind, Layers) else {}
+    if not sizes:
+        raise UserError(
+            f"{where}: model.size: this kind of model has no named sizes: set model.width and model.layers."
+        )
+    if str(model["size"]) not in sizes:
+        raise UserError(f"{where}: model.size: expected one of {', '.join(sizes)}, found {model['size']!r}.")
+    return sizes[model["size"]]
+
+
 def override(config: Config, settings: list[str]) -> Config:
-    """`key.of.setting=value` on top of a config. The kind of model comes first: it brings its own other settings."""
+    """`key.of.setting=value` on top of a config. The kind of model comes first, for it brings its own other settings,
+    then its size, which stands for several."""
     found = config.model_dump()
-    for setting in sorted(settings, key=lambda setting: not setting.startswith("model.kind=")):
+    first = ("model.kind=", "model.size=")
+    for setting in sorted(settings, key=lambda setting: [not setting.startswith(start) for start in first]):
         key, equals, value = setting.partition("=")
         if not equals or not key:
             raise UserError(f"--set {setting}: expected key=value, such as --set training.rate=0.001.")
@@ -199,6 +226,9 @@ def override(config: Config, settings: list[str]) -> Config:
         kinds = kinds_of(type(config))
         if key == "model.kind" and parsed != found["model"]["kind"] and str(parsed) in kinds:
             found["model"] = kinds[str(parsed)]().model_dump()  # the other kind has other settings
+            continue
+        if key == "model.size":
+            found["model"] |= _sized(found["model"] | {"size": parsed}, type(config), "--set")
             continue
         *path, last = key.split(".")
         section: Any = found

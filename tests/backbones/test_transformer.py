@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+from regard import config
 from regard.attention import causal, masks
 from regard.attention.positions import sinusoidal
 from regard.models.places import INSIDE, TABLES
-from regard.models.transformer import SIZES, transformer
+from regard.models.transformer import transformer
 from regard.outputs.convert import Batch, Converter
 
 
@@ -90,7 +91,7 @@ def test_sizes_are_those_published() -> None:
     """Vaswani et al. 2017, table 3: base has 65 and big 213 million parameters with a vocabulary of 37,000."""
     for name, millions in (("base", 65), ("big", 213)):
         with torch.device("meta"):
-            model = transformer(37000, 37000, **SIZES[name], norm="post", joint=True)
+            model = transformer(37000, 37000, **config.Transformer.sizes[name], norm="post", joint=True)
         assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, rel=0.05)
 
 

@@ -16,14 +16,6 @@ from regard.models.places import inside, place
 from regard.models.stack import ACTIVATIONS
 from regard.outputs.converter import Converter
 
-# layers of each side, width, hidden width of the feed-forward, heads
-SIZES: dict[str, dict[str, int]] = {
-    "tiny": {"layers": 4, "width": 128, "hidden": 256, "heads": 4},
-    "small": {"layers": 3, "width": 256, "hidden": 512, "heads": 4},
-    "base": {"layers": 6, "width": 512, "hidden": 2048, "heads": 8},
-    "big": {"layers": 6, "width": 1024, "hidden": 4096, "heads": 16},
-}
-
 
 def transformer(
     source_size: int,
