@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 import regard
+from regard import config as settings
 from regard import predicting
+from regard.cli import spread
 from regard.predicting import Shown
 from tests.conftest import SPELLED, Regard
 
@@ -335,7 +337,6 @@ def test_check_of_a_config_and_of_a_run(cli: Regard, letters: Path, numbers: Pat
 )
 def test_the_size_that_is_checked_is_near_the_truth(model: list[str]) -> None:
     """The estimate decides what is refused as too large."""
-    from regard import config as settings
     from regard.inputs.tokens import Tokenizer
     from regard.preparing import build
 
@@ -353,6 +354,15 @@ def test_the_same_command_again_goes_on(cli: Regard, blind: Path) -> None:
     assert "regard predict runs/data" in cli.said
     assert cli.run(*command, "--steps", "3") == "runs/data\n"
     assert "going on at step 3" in cli.said
+
+
+def test_several_settings_may_follow_one_set(cli: Regard, blind: Path) -> None:
+    shutil.copy(blind / "data.tsv", "data.tsv")
+    cli.run("train", "--set", "model.width=8", "model.dropout=0.2", "data.tsv", "--steps", "2")
+    found = settings.load(Path("runs/data/config.yaml"))
+    assert (found.model.width, found.model.dropout, found.data.train) == (8, 0.2, ["data.tsv"])
+    words = ["predict", "run", "--set", "a.b=1", "c.d=2", "e=f", "g.h=3"]  # a text is no setting
+    assert spread(words) == ["predict", "run", "--set", "a.b=1", "--set", "c.d=2", "e=f", "g.h=3"]
 
 
 # ---- help ----------------------------------------------------------------------------------------------------------

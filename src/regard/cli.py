@@ -6,6 +6,8 @@ Commands import what they need when they run, so that `--help` answers at once.
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -47,7 +49,7 @@ def train(
     test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test pairs, used once at the end")] = None,
     task: Annotated[str | None, typer.Option("--task", help="what comes out; recognised from the data")] = None,
     start: Annotated[Path | None, typer.Option("--from", metavar="RUN", help="begin with the vocabulary and the weights of another run")] = None,
-    set: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting, such as training.rate=0.002")] = None,
+    set: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE…", help="override settings, such as training.rate=0.002 model.size=tiny")] = None,
     minutes: Annotated[float | None, typer.Option("--minutes", help="time for training, in place of a number of steps")] = None,
     steps: Annotated[int | None, typer.Option("--steps", help="steps of training")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="governs weights, order and dropout")] = None,
@@ -74,12 +76,12 @@ def train(
         )
     except Interrupted:
         say("stopped; everything is saved. Go on with the same command:")
-        say(f"  regard {' '.join(sys.argv[1:])}")
+        say(f"  regard {shlex.join(sys.argv[1:])}")
         raise typer.Exit(130) from None
     if int(os.environ.get("RANK", "0")):
         return  # one of several processes: the first one talks
-    say(f"try: regard predict {model.folder} {quoted(example(model))}")
-    say(f"     regard show {model.folder} {quoted(example(model))} -o alignment.png")
+    say(f"try: regard predict {model.folder} {shlex.quote(example(model))}")
+    say(f"     regard show {model.folder} {shlex.quote(example(model))} -o alignment.png")
     print(model.folder)
 
 
@@ -256,12 +258,6 @@ def say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def quoted(text: str) -> str:
-    import shlex
-
-    return shlex.quote(text)
-
-
 def example(model: Any) -> str:
     """A source text to try, from the validation data."""
     from regard.preparing import read
@@ -277,10 +273,19 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     sys.exit(_guarded(sys.argv[1:] if arguments is None else arguments))
 
 
+def spread(arguments: list[str]) -> list[str]:
+    """`--set a.b=1 c.d=2` is `--set a.b=1 --set c.d=2`."""
+    found: list[str] = []
+    for argument in arguments:
+        follows = found[-2:-1] == ["--set"] and re.match(r"[a-z]+\.\w+=", argument)
+        found += ["--set", argument] if follows else [argument]
+    return found
+
+
 def _run(arguments: list[str]) -> int:
     command = typer.main.get_command(app)
     try:  # `app()` would answer a closed pipe itself, with exit code 1
-        with command.make_context("regard", [*arguments]) as context:
+        with command.make_context("regard", spread(arguments)) as context:
             command.invoke(context)
     except typer.Exit as leave:
         return int(leave.exit_code)
