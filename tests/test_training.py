@@ -28,6 +28,7 @@ from regard.optimiser import rate_at
 from regard.outputs.convert import Convert
 from regard.parallel import Loss, World
 from regard.training import Trainer
+from tests import torture
 
 TINY = [
     "model.kind=recurrent", "model.width=16", "model.dropout=0.2", "training.budget=400", "training.every=10",
@@ -200,6 +201,25 @@ def test_held_out_sources_are_never_trained_on(tmp_path: Path) -> None:
     assert not train & valid
     assert train | valid == {f"w{i}" for i in range(50)}
     assert "held out" in reasons["data.held_out"]
+
+
+def test_when_the_machine_gets_slower_the_learning_rate_still_ends_with_the_time(
+    pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fewer steps fit then; validations come more often than every 20 steps here, as in every short run."""
+    clock, step = torture.Clock(), Trainer._step
+
+    def stepped(self: Trainer) -> tuple[float, int]:
+        clock.now += 0.1 if self.at.step < 15 else 0.3
+        return step(self)
+
+    monkeypatch.setattr(Trainer, "_step", stepped)
+    monkeypatch.setattr(training, "time", clock)
+    model = regard.train(pairs, tmp_path / "run", minutes=0.5, set=[*TINY, "training.schedule=cosine"], quiet=True)
+    last = json.loads((model.folder / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["minutes"] <= 0.51
+    assert 90 < last["step"] < 112
+    assert last["rate"] < 0.001, "of 0.01 at its highest"
 
 
 def test_what_is_validated_on_is_left_out_of_training_if_asked(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -7,6 +7,7 @@ import json
 import math
 import signal
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -32,6 +33,7 @@ from regard.progress import Progress
 
 SAVE_SECONDS = 600.0  # of training that a crash may cost, if validations are rare
 WARM = 12  # steps timed before the number of steps is settled
+LATELY = 20  # steps that tell how fast the machine is now
 Window = list[tuple[float, int, float]]  # loss, tokens and seconds of the steps since the last validation
 MOST = 1000  # items that a validation looks at
 BAD_STEPS = 5  # non-finite steps in a row that end a run
@@ -86,6 +88,8 @@ class Trainer:
         self.board = Board(run)
         self.stop = False
         self.window: Window = []
+        self.times: deque[float] = deque(maxlen=LATELY)  # seconds of the last steps
+        self.stepped = self.began = 0.0  # seconds of steps since this training began or went on, and when that was
         self.saved = 0.0  # seconds of training when the state was last saved
         self.needed: list[set[str]] = []  # checkpoints that the newest states name
 
@@ -97,16 +101,19 @@ class Trainer:
             if self.at.step == 0:
                 self._foretell()
                 self._try_largest()
-            started = time.monotonic() - self.at.seconds
+            started, self.began = time.monotonic() - self.at.seconds, self.at.seconds
             window = self.window
             while not self._finished():
                 began = time.monotonic()
                 with self._memory():
                     loss, tokens = self._step()
-                window.append((loss, tokens, time.monotonic() - began))
+                took = time.monotonic() - began
+                window.append((loss, tokens, took))
+                self.times.append(took)
+                self.stepped += took
                 self.at.seconds = time.monotonic() - started
                 self._agree()
-                self._settle(window)
+                self._settle()
                 self.progress.step(self.at, window[-1])
                 if self.at.step % self._every() == 0 or self._finished():
                     self._validate(window)
@@ -223,22 +230,26 @@ class Trainer:
             self.how,
         )
 
-    def _settle(self, window: Window) -> None:
+    def _settle(self) -> None:
         """How many steps fit into the minutes: from the first ones, and again if the machine's speed has changed.
 
         The schedule of the learning rate ends where the time ends, so a wrong guess would cost quality.
         """
         if self.how.steps is not None or self.how.minutes is None or self.at.step < WARM:
             return
-        if self.at.steps is not None and (len(window) < 30 or len(window) % 30):
+        if self.at.steps is not None and (len(self.times) < LATELY or self.at.step % LATELY):
             return
-        times = sorted(seconds for _, _, seconds in window[-30:])
-        mean = sum(times[: max(1, len(times) - 2)]) / max(1, len(times) - 2)
+        times = sorted(self.times)[: max(1, len(self.times) - 2)]  # without the slowest two
+        mean = sum(times) / len(times)
+        # The rest of the time is for validation: a tenth of it, until it is known better.
+        share = min(1.0, max(0.5, self.stepped / (self.at.seconds - self.began))) if self.at.history else 0.9
         left = 60 * self.how.minutes - self.at.seconds
-        steps = self.at.step + max(1, int(0.9 * left / mean))  # a tenth of the time is for validation
-        if self.at.steps is None or not 0.8 < (steps - self.at.step) / max(1, self.at.steps - self.at.step) < 1.5:
+        steps = self.world.said(self.at.step + max(1, int(share * left / mean)))  # all go the same way
+        if self.at.steps is None or not 0.85 < (steps - self.at.step) / max(1, self.at.steps - self.at.step) < 1.5:
             self.at.steps = steps
-            self.progress.say(f"{steps:,} steps fit into {self.how.minutes:g} minutes ({1000 * mean:.0f} ms each)")
+            plural = "" if self.how.minutes == 1 else "s"
+            said = f"{steps:,} steps fit into {self.how.minutes:g} minute{plural} ({1000 * mean:.0f} ms each)"
+            self.progress.say(said)
 
     def _every(self) -> int:
         return self.how.every or max(10, (self.at.steps or 2500) // 25)
