@@ -21,6 +21,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # panels leave the help of an option a third of 80 columns, and show flags as if they took values
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Train, inspect and use attention models on your own data.",
     epilog="Begin with `regard demo`, then `regard train pairs.tsv`.",
@@ -41,7 +42,7 @@ Engine = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="one JSON object")]
 
 
-@app.command()
+@app.command(short_help="Learn from a file of yours; the same command again goes on.")
 def train(
     data: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG", help="a file of pairs, two line-aligned files, or a config.yaml")],
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/NAME by default")] = None,
@@ -85,7 +86,7 @@ def train(
     print(model.folder)
 
 
-@app.command()
+@app.command(short_help="Answer texts, or lines of standard input.")
 def predict(
     run: Run,
     text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]…", help="texts; lines of standard input if there are none")] = None,
@@ -126,7 +127,7 @@ def predict(
     predicting.predict(model, lines, changes, shown, sys.stdout)
 
 
-@app.command()
+@app.command(short_help="Score a model on known answers.")
 def evaluate(
     run: Run,
     data: Annotated[list[str], typer.Argument(metavar="DATA…", help="pairs with known answers")],
@@ -154,7 +155,7 @@ def evaluate(
     print(report.as_json() if as_json else report.render())
 
 
-@app.command()
+@app.command(short_help="Draw where the model looked.")
 def show(
     run: Run,
     text: Annotated[list[str], typer.Argument(metavar="TEXT…", help="texts to convert and look into")],
@@ -171,7 +172,7 @@ def show(
     print(showing.show(running.load(run), text, output, answer=answer, grid=grid))
 
 
-@app.command()
+@app.command(short_help="Find faults in data, settings or a run.")
 def check(
     target: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG | RUN", help="what to check")],
     test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test pairs that must not be in the data")] = None,
@@ -191,7 +192,7 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(short_help="Average the last checkpoints of a run.")
 def average(
     run: Run,
     last: Annotated[int | None, typer.Option(help="how many of the kept checkpoints; all by default")] = None,
@@ -206,7 +207,7 @@ def average(
     print(running.average(run, last, output or run.with_name(run.name + "-average")))
 
 
-@app.command("import")
+@app.command("import", short_help="Make a run from a published model.")
 def take_up(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="a BERT, GPT-2 or Marian model: config.json, model.safetensors, tokenizer.json")],
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/NAME by default")] = None,
@@ -222,7 +223,7 @@ def take_up(
     print(model.folder)
 
 
-@app.command()
+@app.command(short_help="Write a model for another program.")
 def export(
     run: Run,
     to: Annotated[str, typer.Option("--to", metavar="huggingface|ctranslate2", help="the layout that is written")],
@@ -243,12 +244,15 @@ def export(
     print(output)
 
 
-@app.command()
+@app.command(short_help="Learn to read dates in many languages; no data needed.")
 def demo(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="RUN", help="run folder")] = Path("runs/demo"),
     minutes: Annotated[float, typer.Option(help="time for training")] = 2.0,
 ) -> None:
-    """Learn to read dates written in many languages, and draw where the model looked. No data needed."""
+    """Learn to read dates written in many languages, and draw where the model looked. No data needed.
+
+    Example: regard demo --minutes 1
+    """
     from regard import demonstrating
 
     demonstrating.demonstrate(output, minutes)

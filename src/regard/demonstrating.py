@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+
+from rich.cells import cell_len
 
 from regard import config as settings
 from regard import dates, pictures, running, showing
@@ -37,7 +41,8 @@ def demonstrate(run: Path, minutes: float) -> None:
         f"\nRead {right:.1f} % of {len(found.test):,} held-out dates in {len(by_language)} languages exactly, such as"
     )
     for example in _one_each(found.test)[:8]:
-        print(f"  {dates.language_name(example.locale):<12} {example.text:<36} → {model.predict([example.text])[0]}")
+        language, answer = dates.language_name(example.locale), model.predict([example.text])[0]
+        print(f"  {_wide(language, 12)} {_wide(example.text, 36)} → {answer}")
     weakest = sorted(by_language.items(), key=lambda item: item[1])[:3]
     print("Hardest: " + ", ".join(f"{dates.language_name(name)} {share:.0f} %" for name, share in weakest))
     for name, examples in found.unseen.items():
@@ -54,9 +59,16 @@ def demonstrate(run: Path, minutes: float) -> None:
     pictures.save(curve, run / "pictures" / "learning.png")
     print(f"\nWhere it looked: {picture} and, to hover over, {page}")
     print("What to try next:")
-    print(f"  .venv/bin/regard predict {run} '3 mars 2024' 'lundi 5 mai 1997'")
-    print(f"  .venv/bin/regard show {run} '3 mars 2024' -o mars.html")
-    print("  .venv/bin/regard train your-pairs.tsv        # source<TAB>target on each line")
+    started = Path(sys.argv[0])  # such as .venv/bin/regard, where no other is on the path
+    command = os.path.relpath(started) if started.name == "regard" and not shutil.which("regard") else "regard"
+    print(f"  {command} predict {run} '3 mars 2024' 'lundi 5 mai 1997'")
+    print(f"  {command} show {run} '3 mars 2024' -o mars.html")
+    print(f"  {command} train your-pairs.tsv        # source<TAB>target on each line")
+
+
+def _wide(text: str, cells: int) -> str:
+    """Filled up with blanks; a Chinese sign takes two cells of a terminal."""
+    return text + " " * (cells - cell_len(text))
 
 
 def _write(path: Path, examples: Sequence[Example]) -> str:
@@ -91,7 +103,3 @@ def _history(run: Path) -> list[dict[str, float]]:
     import json
 
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
-if __name__ == "__main__":
-    demonstrate(Path("runs/demo"), float(sys.argv[1]) if len(sys.argv) > 1 else 2.0)

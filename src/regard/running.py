@@ -251,7 +251,10 @@ def average(run: Path, last: int | None, output: Path) -> Path:
         raise UserError(f"{output} exists already: name another folder with -o.")
     verifying.check_checkpoints(run)
     chosen = paths[-(last or len(paths)) :]
-    note = f"# {output.name}\n\nThe mean of {len(chosen)} checkpoints of {model.folder.name}.\n"
+    note = (
+        f"# {output.name}\n\nThe mean of {len(chosen)} checkpoints of {model.folder.name}.\n\n"
+        f"- is it better? `regard evaluate {output} DATA` beside `regard evaluate {model.folder} DATA`\n"
+    )
     files: dict[str, bytes | Path] = {name: run / name for name in loaded(model.config)}
     files |= {"model.safetensors": checkpoint.as_bytes(checkpoint.average(chosen)), "README.md": note.encode()}
     with sums.writing(output):
@@ -349,16 +352,17 @@ def _write_card(model: Model, trainer: Trainer, progress: Progress) -> None:
     """README.md of the run: data, scores, how to use it."""
     config, at = model.config, trainer.at
     parameters = sum(p.numel() for p in model.network.parameters())
-    names = ", ".join(Path(path).name for path in config.data.train)
+    names = " and ".join(config.data.train)
     lines = [
         f"# {model.folder.name}",
         "",
-        f"A {getattr(config.model, 'kind', 'model')} that {model.task.does}, trained on {names}.",
+        f"A model of the kind {getattr(config.model, 'kind', config.task)} that {model.task.does}, trained on {names}.",
         "",
         f"- training rows: {len(trainer.store):,}; parameters: {parameters:,}",
         f"- {at.step:,} steps, {at.seconds / 60:.1f} minutes, best validation at step {at.best_step:,}",
         f"- peak memory: {memory.gigabytes(memory.peak(trainer.world.device))}",
         *([f"- started from {config.training.start}"] if config.training.start else []),
+        f"- train it again: `regard train {model.folder / 'config.yaml'} -o {model.folder}-again`",
         f"- use it: `regard predict {model.folder} \"…\"`, `regard show {model.folder} \"…\" -o picture.png`",
     ]  # fmt: skip
     found = [("validation", model.task.evaluate(trainer.valid)[0])]
