@@ -265,6 +265,38 @@ def test_right_to_left_lines_start_at_the_right(opened: Chrome) -> None:
     assert opened.switch_to.active_element.text == ARABIC[1]
 
 
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("عام ٢٠١٩ في", "يف ٢٠١٩ ماع"),
+        ("في 12:30، 7/8 ثم", "مث 7/8 ،12:30 يف"),
+        ("رقم ١، ٢", "٢ ،١ مقر"),
+        ("شبكة 5G جديدة", "ةديدج 5G ةكبش"),
+    ],
+)
+@needs_browser
+def test_numbers_read_from_left_to_right_in_a_right_to_left_line(
+    driver: Chrome, tmp_path: Path, text: str, seen: str
+) -> None:
+    driver.get(page.write(tmp_path / "a.html", [example(list(text), ["a"], 1, 1)], "title").as_uri())
+    placed = sorted(words(driver, "columns"), key=lambda word: word.rect["x"])
+    assert "".join(word.text for word in placed).replace("␣", " ") == seen
+    driver.find_element(By.ID, "show-heat").send_keys(Keys.TAB)
+    walked = [driver.switch_to.active_element.text]
+    for _ in text[1:]:
+        ActionChains(driver).send_keys(Keys.ARROW_LEFT).perform()
+        walked.append(driver.switch_to.active_element.text)
+    assert "".join(reversed(walked)).replace("␣", " ") == seen
+
+
+@needs_browser
+def test_numbers_that_are_words_of_their_own_keep_the_order_of_words(driver: Chrome, tmp_path: Path) -> None:
+    shown = [*ARABIC, "2019", "17", "NATO", "G"]
+    driver.get(page.write(tmp_path / "a.html", [example(shown, ["a"], 1, 1)], "title").as_uri())
+    across = [word.rect["x"] for word in words(driver, "columns")]
+    assert across == sorted(across, reverse=True)
+
+
 @needs_browser
 def test_the_heat_map_tells_the_weight_under_the_pointer(opened: Chrome) -> None:
     choose(opened, "head", "head 2")
