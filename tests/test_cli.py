@@ -289,7 +289,9 @@ def test_the_numbers_behind_a_picture(cli: Regard, letters: Path, numbers: Path)
         np.testing.assert_allclose(found["decoder.glimpse"].sum(-1), 1, atol=1e-5)
     cli.run("show", numbers / "run", "one two", "-o", "b.npz")
     with np.load(cli.folder / "b.npz") as found:
-        assert set(found) == {"source", "target", "encoder.attention", "decoder.own", "decoder.cross"}
+        assert set(found) == {"source", "target", "prefix", "encoder.attention", "decoder.own", "decoder.cross"}
+        assert list(found["prefix"]) == ["▷", *found["target"][:-1]]
+        assert np.triu(found["decoder.own"], 1).max() == 0, "nobody looks ahead"
         n, m = len(found["source"]), len(found["target"])
         assert found["encoder.attention"].shape == (2, 2, n, n)
         assert found["decoder.own"].shape == (2, 2, m, m)

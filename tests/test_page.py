@@ -102,7 +102,7 @@ def test_the_file_asks_for_nothing(tmp_path: Path) -> None:
         (page.Map("x", "target", "source", np.ones((1, 1, 6, 5))), r"Example 1, map 'x': expected weights .*6, 6"),
         (page.Map("x", "target", "source", np.ones((6, 6))), r"found shape \(6, 6\)"),
         (page.Map("x", "target", "source", np.full((1, 1, 6, 6), np.nan)), "36 NaN or infinite"),
-        (page.Map("x", "target", "middle", np.ones((1, 1, 6, 6))), "'source' or 'target', found 'middle'"),  # type: ignore[arg-type]
+        (page.Map("x", "target", "middle", np.ones((1, 1, 6, 6))), "'target' or 'prefix', found 'middle'"),  # type: ignore[arg-type]
         (page.Map("x", "target", "source", np.ones((0, 1, 6, 6))), "at least one of each"),
     ],
 )
@@ -210,6 +210,20 @@ def test_layer_head_and_kind_can_be_chosen(opened: Chrome) -> None:
     hover(opened, "rows", 3)
     inner = softmax(2, 3, 6, 6, seed=2)[0, 2, 3]
     assert np.allclose(lit(opened, "columns"), expected(inner), atol=2e-3)
+
+
+@needs_browser
+def test_what_a_decoder_looks_at_begins_with_the_start(driver: Chrome, tmp_path: Path) -> None:
+    weights = np.tri(6) / np.arange(1, 7)[:, None]
+    own = page.Map("decoder.own", "target", "prefix", weights[None, None])
+    driver.get(page.write(tmp_path / "a.html", [page.Example(ENGLISH, FRENCH, [own])], "title").as_uri())
+    assert [word.text for word in words(driver, "columns")] == [page.BEGINNING, *FRENCH[:-1]]
+    assert driver.find_element(By.ID, "columns-heading").text == "output so far (looked at)"
+    hover(driver, "rows", 0)
+    assert driver.find_element(By.ID, "status").text.startswith(f"{FRENCH[0]} looks at {page.BEGINNING} 1.000")
+    assert lit(driver, "columns") == [1, 0, 0, 0, 0, 0]
+    hover(driver, "columns", 4)
+    assert [value > 0 for value in lit(driver, "rows")] == [False] * 4 + [True] * 2
 
 
 @needs_browser

@@ -18,6 +18,8 @@ from matplotlib.text import Text
 
 from regard import pictures
 from regard.errors import UserError
+from regard.outputs.convert import FINIS
+from regard.page import BEGINNING
 from regard.pictures import fonts, style
 from regard.visible import visible
 
@@ -111,6 +113,10 @@ def test_the_chosen_fonts_cover_the_characters(character: str) -> None:
     chosen = fonts.families([character, "abc"])
     assert chosen[0] == fonts.BASE
     assert any(family in listed.stdout for family in chosen)
+
+
+def test_the_signs_of_start_and_end_need_no_font_but_matplotlibs_own() -> None:
+    assert fonts.families([BEGINNING, FINIS, "▶■"]) == [fonts.BASE]
 
 
 def test_a_character_without_a_font_is_told_once_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

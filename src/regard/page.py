@@ -23,7 +23,8 @@ from regard.visible import visible
 if TYPE_CHECKING:
     from regard.watching import Seen
 
-Side = Literal["source", "target"]
+Side = Literal["source", "target", "prefix"]  # prefix: START and the target but its end, as a decoder reads it
+BEGINNING = "▷"  # START, with a sign that every font has; ▶ is an emoji on some telephones
 
 
 @dataclass(frozen=True)
@@ -44,21 +45,25 @@ class Example:
     target: Sequence[str]
     maps: Sequence[Map]
 
+    def tokens(self) -> dict[Side, list[str]]:
+        """The tokens of each side that the maps speak of."""
+        sides: dict[Side, list[str]] = {"source": [*self.source], "target": [*self.target]}
+        if any("prefix" in (each.rows, each.columns) for each in self.maps):
+            sides["prefix"] = [BEGINNING, *self.target[:-1]]
+        return sides
+
 
 def maps(seen: "Mapping[str, Seen]", sides: Callable[[str], tuple[Side, Side]]) -> list[Map]:
     """One map for each kind of layer that was watched, those across first; `sides` says what looks at what in it.
 
     Layers of one kind may differ in their number of heads: one head is then shown in place of several.
     """
-    kinds = sorted({_kind(key): None for key in seen}, key=lambda kind: len({*sides(kind)}) == 1)
+    kinds = sorted({_kind(key): None for key in seen}, key=lambda kind: sides(kind) != ("target", "source"))
     found = []
     for name in kinds:
         layers = [layer.weights[0].numpy() for key, layer in seen.items() if _kind(key) == name]
         most = max(len(layer) for layer in layers)
         weights = np.stack([np.broadcast_to(layer, (most, *layer.shape[1:])) for layer in layers])
-        if sides(name) == ("target", "target"):
-            # Row i predicts token i from the tokens before it: START takes the place of END.
-            weights = np.concatenate((weights[..., 1:], weights[..., :1]), -1)
         found.append(Map(name, *sides(name), weights))
     return found
 
@@ -119,8 +124,7 @@ def _packed(example: Example, where: str) -> dict[str, Any]:
     if not example.maps:
         raise UserError(f"{where} has no attention map to show.")
     return {
-        "source": [visible(token) for token in example.source],
-        "target": [visible(token) for token in example.target],
+        **{side: [visible(token) for token in tokens] for side, tokens in example.tokens().items()},
         "maps": [_packed_map(example, a_map, f"{where}, map {a_map.name!r}") for a_map in example.maps],
     }
 
@@ -144,10 +148,10 @@ def _packed_map(example: Example, a_map: Map, where: str) -> dict[str, Any]:
 
 
 def _checked(example: Example, a_map: Map, where: str) -> NDArray[np.float64]:
-    tokens = {"source": example.source, "target": example.target}
+    tokens = example.tokens()
     for side in (a_map.rows, a_map.columns):
         if side not in tokens:
-            raise UserError(f"{where}: rows and columns are 'source' or 'target', found {side!r}.")
+            raise UserError(f"{where}: rows and columns are 'source', 'target' or 'prefix', found {side!r}.")
     weights = np.asarray(a_map.weights, dtype=np.float64)
     expected = (len(tokens[a_map.rows]), len(tokens[a_map.columns]))
     if weights.ndim != 4 or weights.shape[2:] != expected or 0 in weights.shape:

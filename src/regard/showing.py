@@ -42,7 +42,7 @@ def _refuse(texts: Sequence[str], path: Path, answer: str | None, grid: bool) ->
 
 def _numbers(path: Path, example: page.Example) -> Path:
     arrays = {m.name: np.asarray(m.weights) for m in example.maps}
-    arrays |= {"source": np.array(example.source), "target": np.array(example.target)}
+    arrays |= {side: np.array(tokens) for side, tokens in example.tokens().items()}
     try:
         np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
     except OSError as error:

@@ -393,7 +393,7 @@ class Convert(Task):
             raise UserError("This model has no attention between target and source: there is no alignment to draw.")
         if grid:
             example = self.example(text, answer)
-            crossing = next(m for m in example.maps if m.rows != m.columns)
+            crossing = next(m for m in example.maps if m.columns == "source" and m.rows == "target")
             return pictures.grid(crossing.weights, example.target, example.source)
         return pictures.alignment(*self.aligned(text, self._answer_ids(text, answer)))
 
@@ -441,7 +441,7 @@ def _sides(name: str) -> tuple[page.Side, page.Side]:
     """What looks at what in a layer of this name."""
     if name.endswith(("cross", "glimpse")):
         return "target", "source"
-    return ("source", "source") if name.startswith("encoder") else ("target", "target")
+    return ("source", "source") if name.startswith("encoder") else ("target", "prefix")
 
 
 def _tokens(seen: Survey) -> tuple[dict[str, Any], dict[str, str]]:
