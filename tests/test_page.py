@@ -226,6 +226,71 @@ def test_what_a_decoder_looks_at_begins_with_the_start(driver: Chrome, tmp_path:
     assert [value > 0 for value in lit(driver, "rows")] == [False] * 4 + [True] * 2
 
 
+PIECES = ["▁K", "at", "ze", "▁", "s", "ieht", "."]
+SOURCE_WORDS = page.Words(["Katze", "sieht."], [0, 0, 0, 1, 1, 1, 1])
+TARGET_WORDS = page.Words(["बिल्ली", "देखती"], [0, 0, 0, 1, 1]).then("∎")
+
+
+def in_sub_words() -> page.Example:
+    target = ["▁ब", "िल्", "ली", "▁देख", "ती", "∎"]
+    maps = [
+        page.Map("cross", "target", "source", softmax(1, 2, 6, 7, seed=3)),
+        page.Map("own", "target", "prefix", softmax(1, 2, 6, 6, seed=4)),
+    ]
+    return page.Example(PIECES, target, maps, "Katze sieht.", {"source": SOURCE_WORDS, "target": TARGET_WORDS})
+
+
+def merged_by_loops(weights: np.ndarray, rows: list[int], columns: list[int]) -> np.ndarray:
+    found = np.zeros((*weights.shape[:2], max(rows) + 1, max(columns) + 1))
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            found[:, :, row, column] += weights[:, :, i, j] / rows.count(row)
+    return found
+
+
+def test_sub_words_are_merged_into_words() -> None:
+    shown = in_sub_words()
+    of = {"source": [0, 0, 0, 1, 1, 1, 1], "target": [0, 0, 0, 1, 1, 2], "prefix": [0, 1, 1, 1, 2, 2]}
+    names = {
+        "source": ["Katze", "sieht."],
+        "target": ["बिल्ली", "देखती", "∎"],
+        "prefix": [page.BEGINNING, "बिल्ली", "देखती"],
+    }
+    for a_map in shown.maps:
+        weights, rows, columns = shown.in_words(a_map)
+        assert (rows, columns) == (names[a_map.rows], names[a_map.columns])
+        expected = merged_by_loops(np.asarray(a_map.weights), of[a_map.rows], of[a_map.columns])
+        assert np.allclose(weights, expected)
+        assert np.allclose(weights.sum(-1), 1)
+
+
+@needs_browser
+def test_sub_words_are_shown_as_words_until_they_are_asked_for(driver: Chrome, tmp_path: Path) -> None:
+    shown = in_sub_words()
+    path = page.write(tmp_path / "a.html", [shown, example(ENGLISH, FRENCH, 1, 2)], "title")
+    driver.get(path.as_uri())
+    assert Select(driver.find_element(By.ID, "example")).options[0].text == "1: Katze sieht."
+    for a_map in shown.maps:
+        choose(driver, "map", a_map.name)
+        weights, rows, columns = shown.in_words(a_map)
+        assert [word.text for word in words(driver, "columns")] == columns
+        assert [word.text for word in words(driver, "rows")] == rows
+        hover(driver, "rows", 1)
+        assert np.allclose(lit(driver, "columns"), expected(weights[0].mean(0)[1]), atol=2e-3)
+    choose(driver, "map", "cross")
+    driver.find_element(By.ID, "pieces").click()
+    assert [word.text for word in words(driver, "columns")] == PIECES
+    hover(driver, "rows", 3)
+    tokens = softmax(1, 2, 6, 7, seed=3)[0].mean(0)[3]
+    assert np.allclose(lit(driver, "columns"), expected(tokens), atol=2e-3)
+    assert driver.find_element(By.ID, "status").text.startswith("देख looks at ")
+    assert "▁K" not in driver.find_element(By.ID, "status").text
+    choose_example(driver, 1)
+    assert not driver.find_element(By.ID, "units").is_displayed()
+    choose_example(driver, 0)
+    assert driver.find_element(By.ID, "units").is_displayed()
+
+
 @needs_browser
 def test_a_click_keeps_the_word_until_escape(opened: Chrome) -> None:
     words(opened, "rows")[2].click()

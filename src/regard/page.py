@@ -10,7 +10,7 @@ import html
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,12 +38,37 @@ class Map:
 
 
 @dataclass(frozen=True)
+class Words:
+    """The words that the sub-words of a side make up: their `names`, and for each token the index of its word."""
+
+    names: Sequence[str]
+    of: Sequence[int]
+
+    def members(self) -> NDArray[np.float64]:
+        """1 where a token (a row) belongs to a word (a column)."""
+        return np.eye(len(self.names))[np.asarray(self.of)]
+
+    def then(self, mark: str) -> "Words":
+        """With one more token at the end that is a word of its own."""
+        return Words([*self.names, mark], [*self.of, len(self.names)])
+
+    def after(self, mark: str) -> "Words":
+        """With one more token in front that is a word of its own."""
+        return Words([mark, *self.names], [0, *(word + 1 for word in self.of)])
+
+
+@dataclass(frozen=True)
 class Example:
-    """An input, its output, and the maps between and within them."""
+    """An input, its output, and the maps between and within them.
+
+    `text` is the input as it was written. `words` is there for sides whose tokens are sub-words.
+    """
 
     source: Sequence[str]
     target: Sequence[str]
     maps: Sequence[Map]
+    text: str | None = None
+    words: Mapping[Side, Words] = field(default_factory=dict)
 
     def tokens(self) -> dict[Side, list[str]]:
         """The tokens of each side that the maps speak of."""
@@ -51,6 +76,29 @@ class Example:
         if any("prefix" in (each.rows, each.columns) for each in self.maps):
             sides["prefix"] = [BEGINNING, *self.target[:-1]]
         return sides
+
+    def all_words(self) -> dict[Side, Words]:
+        """`words` of each side, that of the prefix made from that of the target."""
+        found = dict(self.words)
+        if "target" in found and "prefix" in self.tokens():
+            of = found["target"].of[:-1]
+            found["prefix"] = Words(found["target"].names[: max(of, default=-1) + 1], of).after(BEGINNING)
+        return found
+
+    def in_words(self, a_map: Map) -> tuple[NDArray[np.float64], list[str], list[str]]:
+        """The weights of a map with the names of its rows and columns, sub-words merged into words.
+
+        A mean over the tokens that look and a sum over those looked at: rows still add to 1.
+        """
+        weights = np.asarray(a_map.weights, dtype=np.float64)
+        tokens, words = self.tokens(), self.all_words()
+        rows, columns = tokens[a_map.rows], tokens[a_map.columns]
+        if a_map.rows in words:
+            members = words[a_map.rows].members()
+            weights, rows = (members / members.sum(0)).T @ weights, [*words[a_map.rows].names]
+        if a_map.columns in words:
+            weights, columns = weights @ words[a_map.columns].members(), [*words[a_map.columns].names]
+        return weights, rows, columns
 
 
 def maps(seen: "Mapping[str, Seen]", sides: Callable[[str], tuple[Side, Side]]) -> list[Map]:
@@ -125,6 +173,11 @@ def _packed(example: Example, where: str) -> dict[str, Any]:
         raise UserError(f"{where} has no attention map to show.")
     return {
         **{side: [visible(token) for token in tokens] for side, tokens in example.tokens().items()},
+        "text": None if example.text is None else _one_line(example.text),
+        "words": {
+            side: {"names": [visible(name) for name in words.names], "of": [*words.of]}
+            for side, words in example.all_words().items()
+        },
         "maps": [_packed_map(example, a_map, f"{where}, map {a_map.name!r}") for a_map in example.maps],
     }
 

@@ -199,7 +199,11 @@ class Classify(Task):
         if not any(m.rows == "target" for m in maps):
             weights = self._influence(ids, label)[None, None, None]
             maps.insert(0, page.Map("influence (by the gradient)", "target", "source", weights))
-        return page.Example(self._tokens(text), [self.labels[label]], maps)
+        tokens, words = self._tokens(text), dict[page.Side, page.Words]()
+        if self.source.level in SUB_WORDS and not self.enclosed:
+            groups = self.source.groups(text)
+            words = {"source": page.Words(joined(tokens, groups), groups)}
+        return page.Example(tokens, [self.labels[label]], maps, text, words)
 
     def picture(self, text: str, answer: str | None, *, grid: bool) -> Figure:
         if grid:

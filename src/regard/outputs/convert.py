@@ -384,9 +384,16 @@ class Convert(Task):
         target = self._answer_ids(text, answer)
         with watch(self.network) as seen:
             self.look([(self.source.encode(text), target)])
-        source = [*self.source.pieces(text), *([FINIS] if self.network.closed else [])]
-        names = source, [*self.target.pieces_of(target), FINIS]
-        return page.Example(*names, page.maps(seen, _sides))
+        source, answered = self.source.pieces(text), self.target.pieces_of(target)
+        words: dict[page.Side, page.Words] = {}
+        if self.source.level in aligning.SUB_WORDS:
+            words["source"] = _words(source, self.source.groups(text))
+        if self.target.level in aligning.SUB_WORDS:
+            words["target"] = _words(answered, self.target.groups_of(target)).then(FINIS)
+        if self.network.closed:
+            source = [*source, FINIS]
+            words |= {"source": words["source"].then(FINIS)} if "source" in words else {}
+        return page.Example(source, [*answered, FINIS], page.maps(seen, _sides), text, words)
 
     def picture(self, text: str, answer: str | None, *, grid: bool) -> Figure:
         if not self.crossing():
@@ -435,6 +442,10 @@ class Convert(Task):
         if "steps" in training:
             reasons["training.steps"] = f"{count:,} pairs are learned by then; --steps gives it more or less"
         return {"tokens": tokens, "model": model, "training": training}, reasons
+
+
+def _words(pieces: list[str], groups: list[int]) -> page.Words:
+    return page.Words(aligning.joined(pieces, groups), groups)
 
 
 def _sides(name: str) -> tuple[page.Side, page.Side]:
