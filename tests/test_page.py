@@ -377,6 +377,22 @@ def test_numbers_that_are_words_of_their_own_keep_the_order_of_words(driver: Chr
 
 
 @needs_browser
+def test_numbers_in_sub_words_read_from_left_to_right_too(driver: Chrome, tmp_path: Path) -> None:
+    pieces, names = ["▁عام", "▁20", "19", "▁1", "7", "▁في"], ["عام", "2019", "17", "في"]
+    shown = page.Example(
+        pieces,
+        ["a"],
+        [page.Map("cross", "target", "source", softmax(1, 1, 1, 6))],
+        words={"source": page.Words(names, [0, 1, 1, 2, 2, 3])},
+    )
+    driver.get(page.write(tmp_path / "a.html", [shown], "title").as_uri())
+    for button, expected in (("whole", names[::-1]), ("pieces", ["▁في", "▁1", "7", "▁20", "19", "▁عام"])):
+        driver.find_element(By.ID, button).click()
+        placed = sorted(words(driver, "columns"), key=lambda word: word.rect["x"])
+        assert [word.text for word in placed] == expected
+
+
+@needs_browser
 def test_the_heat_map_tells_the_weight_under_the_pointer(opened: Chrome) -> None:
     choose(opened, "head", "head 2")
     opened.find_element(By.ID, "show-heat").click()

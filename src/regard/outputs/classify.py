@@ -209,8 +209,7 @@ class Classify(Task):
         if grid:
             example = self.example(text, answer)
             drawn = next((m for m in example.maps if m.rows == "source"), example.maps[0])
-            rows = example.source if drawn.rows == "source" else example.target
-            return pictures.grid(drawn.weights, rows, example.source)
+            return pictures.grid(*example.in_words(drawn))
         ids, label = self._looked_at(text, answer)
         weights, what = self._decided(ids, label)
         tokens = self._tokens(text)

@@ -401,7 +401,7 @@ class Convert(Task):
         if grid:
             example = self.example(text, answer)
             crossing = next(m for m in example.maps if m.columns == "source" and m.rows == "target")
-            return pictures.grid(crossing.weights, example.target, example.source)
+            return pictures.grid(*example.in_words(crossing))
         return pictures.alignment(*self.aligned(text, self._answer_ids(text, answer)))
 
     def _answer_ids(self, text: str, answer: str | None) -> list[int]:

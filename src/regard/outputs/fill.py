@@ -363,11 +363,11 @@ class Fill(Task):
         return page.Example(tokens, tokens, maps, text, {"source": words} if merges else {})
 
     def picture(self, text: str, answer: str | None, *, grid: bool) -> Figure:
-        """The last layer's mean over heads between whole words, or all layers and heads between tokens."""
-        row, weights = self._looked(text, answer)
+        """The last layer's mean over heads, or all layers and heads, between whole words."""
         if grid:
-            tokens = ["▶", *row.pieces, "■"]
-            return pictures.grid(weights, tokens, tokens)
+            example = self.example(text, answer)
+            return pictures.grid(*example.in_words(example.maps[0]))
+        row, weights = self._looked(text, answer)
         groups = [0, *(group + 1 for group in row.groups), max(row.groups) + 2]
         mean = merged(weights[-1].mean(0), groups, np.mean)
         words = joined(row.pieces, row.groups)
