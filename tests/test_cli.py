@@ -279,6 +279,18 @@ def test_show_writes_what_the_suffix_says(cli: Regard, request: pytest.FixtureRe
     assert (cli.folder / "several.html").stat().st_size > (cli.folder / "a.html").stat().st_size
 
 
+@pytest.mark.parametrize("suffix", [".PNG", ".SVG", ".Html", ".NPZ"])
+def test_a_suffix_may_be_written_in_capitals(cli: Regard, letters: Path, suffix: str) -> None:
+    assert cli.run("show", letters / "run", "abc", "-o", f"a{suffix}") == f"a{suffix}\n"
+    assert [path.name for path in cli.folder.iterdir()] == [f"a{suffix}"]
+
+
+def test_a_missing_font_is_one_sentence(letters: Path, tmp_path: Path) -> None:
+    arguments = ["show", str(letters / "run"), "ab\u0378", "-o", str(tmp_path / "a.png")]
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=True, env=PLAIN)
+    assert re.fullmatch(r"regard: No installed font has \u0378: [^\n]*fonts-noto-core\.\n", done.stderr), done.stderr
+
+
 def test_the_numbers_behind_a_picture(cli: Regard, letters: Path, numbers: Path) -> None:
     cli.run("show", letters / "run", "cafe", "--answer", "CAF", "-o", "a.npz")
     with np.load(cli.folder / "a.npz") as found:
