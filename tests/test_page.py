@@ -325,7 +325,7 @@ def test_hostile_tokens_are_text_and_do_nothing(opened: Chrome) -> None:
     for index in range(len(shown)):
         hover(opened, "columns", index)
     opened.find_element(By.ID, "show-heat").click()
-    ActionChains(opened).move_to_element(opened.find_element(By.TAG_NAME, "canvas")).perform()
+    ActionChains(opened).move_to_element(opened.find_element(By.ID, "cells")).perform()
     assert opened.execute_script("return window.hacked") is None
     assert opened.execute_script("return document.images.length + document.scripts.length") == 2
 
@@ -396,7 +396,7 @@ def test_numbers_in_sub_words_read_from_left_to_right_too(driver: Chrome, tmp_pa
 def test_the_heat_map_tells_the_weight_under_the_pointer(opened: Chrome) -> None:
     choose(opened, "head", "head 2")
     opened.find_element(By.ID, "show-heat").click()
-    canvas = opened.find_element(By.TAG_NAME, "canvas")
+    canvas = opened.find_element(By.ID, "cells")
     left, top, side = opened.execute_script("return [geometry.left, geometry.top, geometry.side]")
     row, column = 4, 1
     x = left + (column + 0.5) * side - canvas.size["width"] / 2
@@ -411,6 +411,50 @@ def test_the_heat_map_tells_the_weight_under_the_pointer(opened: Chrome) -> None
     script = """const [row, column] = arguments, pen = canvas.getContext("2d"), { left, top, side } = geometry;
     return [...pen.getImageData(left + (column + .5) * side, top + (row + .5) * side, 1, 1).data].slice(0, 3)"""
     assert opened.execute_script(script, int(peak[0]), int(peak[1])) == [28, 38, 64]  # the darkest colour
+
+
+@needs_browser
+def test_what_rounds_to_zero_is_not_told(driver: Chrome, tmp_path: Path) -> None:
+    small = page.Map("cross", "target", "source", [[[[0.9956, 0.0044, 0.0, 0.0, 0.0, 0.0], [0.0002] * 6]]])
+    driver.get(page.write(tmp_path / "a.html", [page.Example(ENGLISH, ["le", "un"], [small])], "title").as_uri())
+    hover(driver, "rows", 0)
+    assert [word.get_attribute("data-weight") for word in words(driver, "columns")] == ["1.00", *[None] * 5]
+    assert driver.find_element(By.ID, "status").text == "le looks at the 0.996, boy 0.004"
+    hover(driver, "rows", 1)
+    assert not any(word.get_attribute("data-weight") for word in words(driver, "columns"))
+    assert driver.find_element(By.ID, "status").text == "un looks at the 0.000"
+
+
+INKED = """const [id, x, y, width, height] = arguments, pen = at(id).getContext("2d");
+const data = pen.getImageData(x, y, width, height).data;
+return data.filter((value, i) => i % 4 === 3 && value > 0).length"""
+
+
+@needs_browser
+def test_flat_labels_of_columns_keep_clear_of_the_frame(driver: Chrome, tmp_path: Path) -> None:
+    shown = example(list("gjpqy"), ["a", "b"], 1, 1)  # letters with descenders
+    driver.get(page.write(tmp_path / "a.html", [shown], "title").as_uri())
+    driver.find_element(By.ID, "show-heat").click()
+    left, top, side = driver.execute_script("return [geometry.left, geometry.top, geometry.side]")
+    assert driver.execute_script(INKED, "cells", left, 0, 5 * side, top - 4) > 20
+    assert driver.execute_script(INKED, "cells", left, top - 4, 5 * side, 2) == 0
+
+
+@needs_browser
+def test_names_of_rows_stay_when_the_heat_map_is_scrolled(opened: Chrome) -> None:
+    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        choose_example(opened, 3)
+        opened.find_element(By.ID, "show-heat").click()
+        scrolled = "at('heat').scrollLeft = 400; return [at('heat').scrollLeft, at('names').getBoundingClientRect().x]"
+        before = opened.execute_script("return at('names').getBoundingClientRect().x")
+        assert opened.execute_script(scrolled) == [400, before]
+        width, height = (opened.find_element(By.ID, "names").size[side] for side in ("width", "height"))
+        assert width < 200
+        assert opened.execute_script(INKED, "names", 0, 0, width, height) > 1000
+    finally:
+        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 @needs_browser
