@@ -168,7 +168,7 @@ def choose_example(driver: Chrome, index: int) -> None:
 
 def lit(driver: Chrome, side: str) -> list[float]:
     """How strongly each word of a line is lit, as the browser shows it."""
-    script = "return [...arguments[0].children].map(w => Number(getComputedStyle(w, '::before').opacity))"
+    script = "return [...arguments[0].querySelectorAll('.word')].map(w => Number(getComputedStyle(w, '::before').opacity))"
     return list(driver.execute_script(script, driver.find_element(By.ID, side)))
 
 
@@ -366,6 +366,19 @@ def test_numbers_read_from_left_to_right_in_a_right_to_left_line(
         ActionChains(driver).send_keys(Keys.ARROW_LEFT).perform()
         walked.append(driver.switch_to.active_element.text)
     assert "".join(reversed(walked)).replace("␣", " ") == seen
+
+
+@needs_browser
+def test_a_number_is_not_torn_apart_at_the_end_of_a_line(driver: Chrome, tmp_path: Path) -> None:
+    shown = example(list("السبت، ١٧ أغسطس ٢٠١٩" * 3), ["a"], 1, 1)
+    driver.get(page.write(tmp_path / "a.html", [shown], "title").as_uri())
+    for width in range(400, 800, 40):
+        driver.execute_script("at('columns').style.width = arguments[0] + 'px'", width)
+        heights = [[word.rect["y"] for word in words(driver, "columns")[k : k + 4]] for k in (16, 36, 56)]
+        assert all(len({*each}) == 1 for each in heights)
+    hover(driver, "rows", 0)
+    weights = np.asarray(shown.maps[0].weights)[0, 0, 0]
+    assert np.allclose(lit(driver, "columns"), expected(weights), atol=2e-3)
 
 
 @needs_browser
