@@ -46,7 +46,7 @@ class Words:
 
     def members(self) -> NDArray[np.float64]:
         """1 where a token (a row) belongs to a word (a column)."""
-        return np.eye(len(self.names))[np.asarray(self.of)]
+        return np.asarray(np.equal.outer(self.of, range(len(self.names))), dtype=np.float64)
 
     def then(self, mark: str) -> "Words":
         """With one more token at the end that is a word of its own."""
