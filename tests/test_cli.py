@@ -279,6 +279,18 @@ def test_show_writes_what_the_suffix_says(cli: Regard, request: pytest.FixtureRe
     assert (cli.folder / "several.html").stat().st_size > (cli.folder / "a.html").stat().st_size
 
 
+@pytest.mark.parametrize("suffix", [".PNG", ".SVG", ".Html", ".NPZ"])
+def test_a_suffix_may_be_written_in_capitals(cli: Regard, letters: Path, suffix: str) -> None:
+    assert cli.run("show", letters / "run", "abc", "-o", f"a{suffix}") == f"a{suffix}\n"
+    assert [path.name for path in cli.folder.iterdir()] == [f"a{suffix}"]
+
+
+def test_a_missing_font_is_one_sentence(letters: Path, tmp_path: Path) -> None:
+    arguments = ["show", str(letters / "run"), "ab\u0378", "-o", str(tmp_path / "a.png")]
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=True, env=PLAIN)
+    assert re.fullmatch(r"regard: No installed font has \u0378: [^\n]*fonts-noto-core\.\n", done.stderr), done.stderr
+
+
 def test_the_numbers_behind_a_picture(cli: Regard, letters: Path, numbers: Path) -> None:
     cli.run("show", letters / "run", "cafe", "--answer", "CAF", "-o", "a.npz")
     with np.load(cli.folder / "a.npz") as found:
@@ -289,7 +301,9 @@ def test_the_numbers_behind_a_picture(cli: Regard, letters: Path, numbers: Path)
         np.testing.assert_allclose(found["decoder.glimpse"].sum(-1), 1, atol=1e-5)
     cli.run("show", numbers / "run", "one two", "-o", "b.npz")
     with np.load(cli.folder / "b.npz") as found:
-        assert set(found) == {"source", "target", "encoder.attention", "decoder.own", "decoder.cross"}
+        assert set(found) == {"source", "target", "prefix", "encoder.attention", "decoder.own", "decoder.cross"}
+        assert list(found["prefix"]) == ["▷", *found["target"][:-1]]
+        assert np.triu(found["decoder.own"], 1).max() == 0, "nobody looks ahead"
         n, m = len(found["source"]), len(found["target"])
         assert found["encoder.attention"].shape == (2, 2, n, n)
         assert found["decoder.own"].shape == (2, 2, m, m)

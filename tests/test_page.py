@@ -102,7 +102,7 @@ def test_the_file_asks_for_nothing(tmp_path: Path) -> None:
         (page.Map("x", "target", "source", np.ones((1, 1, 6, 5))), r"Example 1, map 'x': expected weights .*6, 6"),
         (page.Map("x", "target", "source", np.ones((6, 6))), r"found shape \(6, 6\)"),
         (page.Map("x", "target", "source", np.full((1, 1, 6, 6), np.nan)), "36 NaN or infinite"),
-        (page.Map("x", "target", "middle", np.ones((1, 1, 6, 6))), "'source' or 'target', found 'middle'"),  # type: ignore[arg-type]
+        (page.Map("x", "target", "middle", np.ones((1, 1, 6, 6))), "'target' or 'prefix', found 'middle'"),  # type: ignore[arg-type]
         (page.Map("x", "target", "source", np.ones((0, 1, 6, 6))), "at least one of each"),
     ],
 )
@@ -168,7 +168,9 @@ def choose_example(driver: Chrome, index: int) -> None:
 
 def lit(driver: Chrome, side: str) -> list[float]:
     """How strongly each word of a line is lit, as the browser shows it."""
-    script = "return [...arguments[0].children].map(w => Number(getComputedStyle(w, '::before').opacity))"
+    script = (
+        "return [...arguments[0].querySelectorAll('.word')].map(w => Number(getComputedStyle(w, '::before').opacity))"
+    )
     return list(driver.execute_script(script, driver.find_element(By.ID, side)))
 
 
@@ -213,6 +215,85 @@ def test_layer_head_and_kind_can_be_chosen(opened: Chrome) -> None:
 
 
 @needs_browser
+def test_what_a_decoder_looks_at_begins_with_the_start(driver: Chrome, tmp_path: Path) -> None:
+    weights = np.tri(6) / np.arange(1, 7)[:, None]
+    own = page.Map("decoder.own", "target", "prefix", weights[None, None])
+    driver.get(page.write(tmp_path / "a.html", [page.Example(ENGLISH, FRENCH, [own])], "title").as_uri())
+    assert [word.text for word in words(driver, "columns")] == [page.BEGINNING, *FRENCH[:-1]]
+    assert driver.find_element(By.ID, "columns-heading").text == "output so far (looked at)"
+    hover(driver, "rows", 0)
+    assert driver.find_element(By.ID, "status").text.startswith(f"{FRENCH[0]} looks at {page.BEGINNING} 1.000")
+    assert lit(driver, "columns") == [1, 0, 0, 0, 0, 0]
+    hover(driver, "columns", 4)
+    assert [value > 0 for value in lit(driver, "rows")] == [False] * 4 + [True] * 2
+
+
+PIECES = ["▁K", "at", "ze", "▁", "s", "ieht", "."]
+SOURCE_WORDS = page.Words(["Katze", "sieht."], [0, 0, 0, 1, 1, 1, 1])
+TARGET_WORDS = page.Words(["बिल्ली", "देखती"], [0, 0, 0, 1, 1]).then("∎")
+
+
+def in_sub_words() -> page.Example:
+    target = ["▁ब", "िल्", "ली", "▁देख", "ती", "∎"]
+    maps = [
+        page.Map("cross", "target", "source", softmax(1, 2, 6, 7, seed=3)),
+        page.Map("own", "target", "prefix", softmax(1, 2, 6, 6, seed=4)),
+    ]
+    return page.Example(PIECES, target, maps, "Katze sieht.", {"source": SOURCE_WORDS, "target": TARGET_WORDS})
+
+
+def merged_by_loops(weights: np.ndarray, rows: list[int], columns: list[int]) -> np.ndarray:
+    found = np.zeros((*weights.shape[:2], max(rows) + 1, max(columns) + 1))
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            found[:, :, row, column] += weights[:, :, i, j] / rows.count(row)
+    return found
+
+
+def test_sub_words_are_merged_into_words() -> None:
+    shown = in_sub_words()
+    of = {"source": [0, 0, 0, 1, 1, 1, 1], "target": [0, 0, 0, 1, 1, 2], "prefix": [0, 1, 1, 1, 2, 2]}
+    names = {
+        "source": ["Katze", "sieht."],
+        "target": ["बिल्ली", "देखती", "∎"],
+        "prefix": [page.BEGINNING, "बिल्ली", "देखती"],
+    }
+    for a_map in shown.maps:
+        weights, rows, columns = shown.in_words(a_map)
+        assert (rows, columns) == (names[a_map.rows], names[a_map.columns])
+        expected = merged_by_loops(np.asarray(a_map.weights), of[a_map.rows], of[a_map.columns])
+        assert np.allclose(weights, expected)
+        assert np.allclose(weights.sum(-1), 1)
+
+
+@needs_browser
+def test_sub_words_are_shown_as_words_until_they_are_asked_for(driver: Chrome, tmp_path: Path) -> None:
+    shown = in_sub_words()
+    path = page.write(tmp_path / "a.html", [shown, example(ENGLISH, FRENCH, 1, 2)], "title")
+    driver.get(path.as_uri())
+    assert Select(driver.find_element(By.ID, "example")).options[0].text == "1: Katze sieht."
+    for a_map in shown.maps:
+        choose(driver, "map", a_map.name)
+        weights, rows, columns = shown.in_words(a_map)
+        assert [word.text for word in words(driver, "columns")] == columns
+        assert [word.text for word in words(driver, "rows")] == rows
+        hover(driver, "rows", 1)
+        assert np.allclose(lit(driver, "columns"), expected(weights[0].mean(0)[1]), atol=2e-3)
+    choose(driver, "map", "cross")
+    driver.find_element(By.ID, "pieces").click()
+    assert [word.text for word in words(driver, "columns")] == PIECES
+    hover(driver, "rows", 3)
+    tokens = softmax(1, 2, 6, 7, seed=3)[0].mean(0)[3]
+    assert np.allclose(lit(driver, "columns"), expected(tokens), atol=2e-3)
+    assert driver.find_element(By.ID, "status").text.startswith("देख looks at ")
+    assert "▁K" not in driver.find_element(By.ID, "status").text
+    choose_example(driver, 1)
+    assert not driver.find_element(By.ID, "units").is_displayed()
+    choose_example(driver, 0)
+    assert driver.find_element(By.ID, "units").is_displayed()
+
+
+@needs_browser
 def test_a_click_keeps_the_word_until_escape(opened: Chrome) -> None:
     words(opened, "rows")[2].click()
     hover(opened, "rows", 2)
@@ -246,7 +327,7 @@ def test_hostile_tokens_are_text_and_do_nothing(opened: Chrome) -> None:
     for index in range(len(shown)):
         hover(opened, "columns", index)
     opened.find_element(By.ID, "show-heat").click()
-    ActionChains(opened).move_to_element(opened.find_element(By.TAG_NAME, "canvas")).perform()
+    ActionChains(opened).move_to_element(opened.find_element(By.ID, "cells")).perform()
     assert opened.execute_script("return window.hacked") is None
     assert opened.execute_script("return document.images.length + document.scripts.length") == 2
 
@@ -265,11 +346,72 @@ def test_right_to_left_lines_start_at_the_right(opened: Chrome) -> None:
     assert opened.switch_to.active_element.text == ARABIC[1]
 
 
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("عام ٢٠١٩ في", "يف ٢٠١٩ ماع"),
+        ("في 12:30، 7/8 ثم", "مث 7/8 ،12:30 يف"),
+        ("رقم ١، ٢", "٢ ،١ مقر"),
+        ("شبكة 5G جديدة", "ةديدج 5G ةكبش"),
+    ],
+)
+@needs_browser
+def test_numbers_read_from_left_to_right_in_a_right_to_left_line(
+    driver: Chrome, tmp_path: Path, text: str, seen: str
+) -> None:
+    driver.get(page.write(tmp_path / "a.html", [example(list(text), ["a"], 1, 1)], "title").as_uri())
+    placed = sorted(words(driver, "columns"), key=lambda word: word.rect["x"])
+    assert "".join(word.text for word in placed).replace("␣", " ") == seen
+    driver.find_element(By.ID, "show-heat").send_keys(Keys.TAB)
+    walked = [driver.switch_to.active_element.text]
+    for _ in text[1:]:
+        ActionChains(driver).send_keys(Keys.ARROW_LEFT).perform()
+        walked.append(driver.switch_to.active_element.text)
+    assert "".join(reversed(walked)).replace("␣", " ") == seen
+
+
+@needs_browser
+def test_a_number_is_not_torn_apart_at_the_end_of_a_line(driver: Chrome, tmp_path: Path) -> None:
+    shown = example(list("السبت، ١٧ أغسطس ٢٠١٩" * 3), ["a"], 1, 1)
+    driver.get(page.write(tmp_path / "a.html", [shown], "title").as_uri())
+    for width in range(400, 800, 40):
+        driver.execute_script("at('columns').style.width = arguments[0] + 'px'", width)
+        heights = [[word.rect["y"] for word in words(driver, "columns")[k : k + 4]] for k in (16, 36, 56)]
+        assert all(len({*each}) == 1 for each in heights)
+    hover(driver, "rows", 0)
+    weights = np.asarray(shown.maps[0].weights)[0, 0, 0]
+    assert np.allclose(lit(driver, "columns"), expected(weights), atol=2e-3)
+
+
+@needs_browser
+def test_numbers_that_are_words_of_their_own_keep_the_order_of_words(driver: Chrome, tmp_path: Path) -> None:
+    shown = [*ARABIC, "2019", "17", "NATO", "G"]
+    driver.get(page.write(tmp_path / "a.html", [example(shown, ["a"], 1, 1)], "title").as_uri())
+    across = [word.rect["x"] for word in words(driver, "columns")]
+    assert across == sorted(across, reverse=True)
+
+
+@needs_browser
+def test_numbers_in_sub_words_read_from_left_to_right_too(driver: Chrome, tmp_path: Path) -> None:
+    pieces, names = ["▁عام", "▁20", "19", "▁1", "7", "▁في"], ["عام", "2019", "17", "في"]
+    shown = page.Example(
+        pieces,
+        ["a"],
+        [page.Map("cross", "target", "source", softmax(1, 1, 1, 6))],
+        words={"source": page.Words(names, [0, 1, 1, 2, 2, 3])},
+    )
+    driver.get(page.write(tmp_path / "a.html", [shown], "title").as_uri())
+    for button, expected in (("whole", names[::-1]), ("pieces", ["▁في", "▁1", "7", "▁20", "19", "▁عام"])):
+        driver.find_element(By.ID, button).click()
+        placed = sorted(words(driver, "columns"), key=lambda word: word.rect["x"])
+        assert [word.text for word in placed] == expected
+
+
 @needs_browser
 def test_the_heat_map_tells_the_weight_under_the_pointer(opened: Chrome) -> None:
     choose(opened, "head", "head 2")
     opened.find_element(By.ID, "show-heat").click()
-    canvas = opened.find_element(By.TAG_NAME, "canvas")
+    canvas = opened.find_element(By.ID, "cells")
     left, top, side = opened.execute_script("return [geometry.left, geometry.top, geometry.side]")
     row, column = 4, 1
     x = left + (column + 0.5) * side - canvas.size["width"] / 2
@@ -284,6 +426,50 @@ def test_the_heat_map_tells_the_weight_under_the_pointer(opened: Chrome) -> None
     script = """const [row, column] = arguments, pen = canvas.getContext("2d"), { left, top, side } = geometry;
     return [...pen.getImageData(left + (column + .5) * side, top + (row + .5) * side, 1, 1).data].slice(0, 3)"""
     assert opened.execute_script(script, int(peak[0]), int(peak[1])) == [28, 38, 64]  # the darkest colour
+
+
+@needs_browser
+def test_what_rounds_to_zero_is_not_told(driver: Chrome, tmp_path: Path) -> None:
+    small = page.Map("cross", "target", "source", [[[[0.9956, 0.0044, 0.0, 0.0, 0.0, 0.0], [0.0002] * 6]]])
+    driver.get(page.write(tmp_path / "a.html", [page.Example(ENGLISH, ["le", "un"], [small])], "title").as_uri())
+    hover(driver, "rows", 0)
+    assert [word.get_attribute("data-weight") for word in words(driver, "columns")] == ["1.00", *[None] * 5]
+    assert driver.find_element(By.ID, "status").text == "le looks at the 0.996, boy 0.004"
+    hover(driver, "rows", 1)
+    assert not any(word.get_attribute("data-weight") for word in words(driver, "columns"))
+    assert driver.find_element(By.ID, "status").text == "un looks at the 0.000"
+
+
+INKED = """const [id, x, y, width, height] = arguments, pen = at(id).getContext("2d");
+const data = pen.getImageData(x, y, width, height).data;
+return data.filter((value, i) => i % 4 === 3 && value > 0).length"""
+
+
+@needs_browser
+def test_flat_labels_of_columns_keep_clear_of_the_frame(driver: Chrome, tmp_path: Path) -> None:
+    shown = example(list("gjpqy"), ["a", "b"], 1, 1)  # letters with descenders
+    driver.get(page.write(tmp_path / "a.html", [shown], "title").as_uri())
+    driver.find_element(By.ID, "show-heat").click()
+    left, top, side = driver.execute_script("return [geometry.left, geometry.top, geometry.side]")
+    assert driver.execute_script(INKED, "cells", left, 0, 5 * side, top - 4) > 20
+    assert driver.execute_script(INKED, "cells", left, top - 4, 5 * side, 2) == 0
+
+
+@needs_browser
+def test_names_of_rows_stay_when_the_heat_map_is_scrolled(opened: Chrome) -> None:
+    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        choose_example(opened, 3)
+        opened.find_element(By.ID, "show-heat").click()
+        scrolled = "at('heat').scrollLeft = 400; return [at('heat').scrollLeft, at('names').getBoundingClientRect().x]"
+        before = opened.execute_script("return at('names').getBoundingClientRect().x")
+        assert opened.execute_script(scrolled) == [400, before]
+        width, height = (opened.find_element(By.ID, "names").size[side] for side in ("width", "height"))
+        assert width < 200
+        assert opened.execute_script(INKED, "names", 0, 0, width, height) > 1000
+    finally:
+        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 @needs_browser

@@ -18,6 +18,8 @@ from matplotlib.text import Text
 
 from regard import pictures
 from regard.errors import UserError
+from regard.outputs.convert import FINIS
+from regard.page import BEGINNING
 from regard.pictures import fonts, style
 from regard.visible import visible
 
@@ -111,6 +113,10 @@ def test_the_chosen_fonts_cover_the_characters(character: str) -> None:
     chosen = fonts.families([character, "abc"])
     assert chosen[0] == fonts.BASE
     assert any(family in listed.stdout for family in chosen)
+
+
+def test_the_signs_of_start_and_end_need_no_font_but_matplotlibs_own() -> None:
+    assert fonts.families([BEGINNING, FINIS, "▶■"]) == [fonts.BASE]
 
 
 def test_a_character_without_a_font_is_told_once_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +233,9 @@ def test_weights_that_do_not_fit_are_refused(weights: np.ndarray, message: str) 
         pictures.alignment(weights, ["a", "b"], ["c", "d"])
 
 
-@pytest.mark.parametrize(("layers", "heads", "m", "n"), [(1, 1, 2, 3), (2, 4, 7, 6), (3, 2, 40, 30)])
+@pytest.mark.parametrize(
+    ("layers", "heads", "m", "n"), [(1, 1, 2, 3), (2, 4, 7, 6), (3, 2, 40, 30), (2, 2, 5, 90), (2, 2, 41, 3)]
+)
 def test_a_grid_has_one_map_for_each_head_on_one_scale(layers: int, heads: int, m: int, n: int) -> None:
     weights = softmax(layers, heads, m, n)
     figure = pictures.grid(weights, ["row"] * m, ["column"] * n)
@@ -238,12 +246,17 @@ def test_a_grid_has_one_map_for_each_head_on_one_scale(layers: int, heads: int, 
         assert axes.images[0].get_clim() == (0.0, weights.max())
     words = [text.get_text() for text in texts(figure)]
     assert {f"layer {i + 1}" for i in range(layers)} | {f"head {i + 1}" for i in range(heads)} <= set(words)
-    assert words.count("row") == (m * layers if m <= 20 else 0)
+    assert words.count("row") == (m * layers if m <= 40 else 0)
+    assert words.count("column") == (n * heads if n <= 40 else 0)
+    assert ("each map: 90 columns of tokens" in words, "each map: 41 rows of tokens" in words) == (n == 90, m == 41)
     rendered(figure)
     renderer = figure.canvas.get_renderer()
     for text in texts(figure):
         box = text.get_window_extent(renderer)
         assert min(box.x0, box.y0, figure.bbox.x1 - box.x1, figure.bbox.y1 - box.y1) >= -1, text
+    for labels, low, high in ((maps[0].get_xticklabels(), "x0", "x1"), (maps[0].get_yticklabels()[::-1], "y0", "y1")):
+        boxes = [label.get_window_extent(renderer) for label in labels if label.get_rotation() in (0, 90)]
+        assert all(getattr(a, high) <= getattr(b, low) + 1 for a, b in itertools.pairwise(boxes)), "labels overlap"
 
 
 def test_a_grid_needs_a_name_for_each_layer() -> None:

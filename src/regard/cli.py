@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import sys
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -262,6 +263,11 @@ def say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
+def told(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning of Python's as a sentence, without the place in the code that gave it."""
+    say(f"regard: {message}")
+
+
 def example(model: Any) -> str:
     """A source text to try, from the validation data."""
     from regard.preparing import read
@@ -289,7 +295,8 @@ def spread(arguments: list[str]) -> list[str]:
 def _run(arguments: list[str]) -> int:
     command = typer.main.get_command(app)
     try:  # `app()` would answer a closed pipe itself, with exit code 1
-        with command.make_context("regard", spread(arguments)) as context:
+        with warnings.catch_warnings(), command.make_context("regard", spread(arguments)) as context:
+            warnings.showwarning = told
             command.invoke(context)
     except typer.Exit as leave:
         return int(leave.exit_code)

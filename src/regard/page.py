@@ -10,7 +10,7 @@ import html
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +23,8 @@ from regard.visible import visible
 if TYPE_CHECKING:
     from regard.watching import Seen
 
-Side = Literal["source", "target"]
+Side = Literal["source", "target", "prefix"]  # prefix: START and the target but its end, as a decoder reads it
+BEGINNING = "▷"  # START, with a sign that every font has; ▶ is an emoji on some telephones
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,67 @@ class Map:
 
 
 @dataclass(frozen=True)
+class Words:
+    """The words that the sub-words of a side make up: their `names`, and for each token the index of its word."""
+
+    names: Sequence[str]
+    of: Sequence[int]
+
+    def members(self) -> NDArray[np.float64]:
+        """1 where a token (a row) belongs to a word (a column)."""
+        return np.asarray(np.equal.outer(self.of, range(len(self.names))), dtype=np.float64)
+
+    def then(self, mark: str) -> "Words":
+        """With one more token at the end that is a word of its own."""
+        return Words([*self.names, mark], [*self.of, len(self.names)])
+
+    def after(self, mark: str) -> "Words":
+        """With one more token in front that is a word of its own."""
+        return Words([mark, *self.names], [0, *(word + 1 for word in self.of)])
+
+
+@dataclass(frozen=True)
 class Example:
-    """An input, its output, and the maps between and within them."""
+    """An input, its output, and the maps between and within them.
+
+    `text` is the input as it was written. `words` is there for sides whose tokens are sub-words.
+    """
 
     source: Sequence[str]
     target: Sequence[str]
     maps: Sequence[Map]
+    text: str | None = None
+    words: Mapping[Side, Words] = field(default_factory=dict)
+
+    def tokens(self) -> dict[Side, list[str]]:
+        """The tokens of each side that the maps speak of."""
+        sides: dict[Side, list[str]] = {"source": [*self.source], "target": [*self.target]}
+        if any("prefix" in (each.rows, each.columns) for each in self.maps):
+            sides["prefix"] = [BEGINNING, *self.target[:-1]]
+        return sides
+
+    def all_words(self) -> dict[Side, Words]:
+        """`words` of each side, that of the prefix made from that of the target."""
+        found = dict(self.words)
+        if "target" in found and "prefix" in self.tokens():
+            of = found["target"].of[:-1]
+            found["prefix"] = Words(found["target"].names[: max(of, default=-1) + 1], of).after(BEGINNING)
+        return found
+
+    def in_words(self, a_map: Map) -> tuple[NDArray[np.float64], list[str], list[str]]:
+        """The weights of a map with the names of its rows and columns, sub-words merged into words.
+
+        A mean over the tokens that look and a sum over those looked at: rows still add to 1.
+        """
+        weights = np.asarray(a_map.weights, dtype=np.float64)
+        tokens, words = self.tokens(), self.all_words()
+        rows, columns = tokens[a_map.rows], tokens[a_map.columns]
+        if a_map.rows in words:
+            members = words[a_map.rows].members()
+            weights, rows = (members / members.sum(0)).T @ weights, [*words[a_map.rows].names]
+        if a_map.columns in words:
+            weights, columns = weights @ words[a_map.columns].members(), [*words[a_map.columns].names]
+        return weights, rows, columns
 
 
 def maps(seen: "Mapping[str, Seen]", sides: Callable[[str], tuple[Side, Side]]) -> list[Map]:
@@ -50,15 +106,12 @@ def maps(seen: "Mapping[str, Seen]", sides: Callable[[str], tuple[Side, Side]]) 
 
     Layers of one kind may differ in their number of heads: one head is then shown in place of several.
     """
-    kinds = sorted({_kind(key): None for key in seen}, key=lambda kind: len({*sides(kind)}) == 1)
+    kinds = sorted({_kind(key): None for key in seen}, key=lambda kind: sides(kind) != ("target", "source"))
     found = []
     for name in kinds:
         layers = [layer.weights[0].numpy() for key, layer in seen.items() if _kind(key) == name]
         most = max(len(layer) for layer in layers)
         weights = np.stack([np.broadcast_to(layer, (most, *layer.shape[1:])) for layer in layers])
-        if sides(name) == ("target", "target"):
-            # Row i predicts token i from the tokens before it: START takes the place of END.
-            weights = np.concatenate((weights[..., 1:], weights[..., :1]), -1)
         found.append(Map(name, *sides(name), weights))
     return found
 
@@ -119,8 +172,12 @@ def _packed(example: Example, where: str) -> dict[str, Any]:
     if not example.maps:
         raise UserError(f"{where} has no attention map to show.")
     return {
-        "source": [visible(token) for token in example.source],
-        "target": [visible(token) for token in example.target],
+        **{side: [visible(token) for token in tokens] for side, tokens in example.tokens().items()},
+        "text": None if example.text is None else _one_line(example.text),
+        "words": {
+            side: {"names": [visible(name) for name in words.names], "of": [*words.of]}
+            for side, words in example.all_words().items()
+        },
         "maps": [_packed_map(example, a_map, f"{where}, map {a_map.name!r}") for a_map in example.maps],
     }
 
@@ -144,10 +201,10 @@ def _packed_map(example: Example, a_map: Map, where: str) -> dict[str, Any]:
 
 
 def _checked(example: Example, a_map: Map, where: str) -> NDArray[np.float64]:
-    tokens = {"source": example.source, "target": example.target}
+    tokens = example.tokens()
     for side in (a_map.rows, a_map.columns):
         if side not in tokens:
-            raise UserError(f"{where}: rows and columns are 'source' or 'target', found {side!r}.")
+            raise UserError(f"{where}: rows and columns are 'source', 'target' or 'prefix', found {side!r}.")
     weights = np.asarray(a_map.weights, dtype=np.float64)
     expected = (len(tokens[a_map.rows]), len(tokens[a_map.columns]))
     if weights.ndim != 4 or weights.shape[2:] != expected or 0 in weights.shape:

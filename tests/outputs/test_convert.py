@@ -13,9 +13,10 @@ from regard.errors import UserError
 from regard.inputs.tokens import START, Tokenizer
 from regard.models.bahdanau import recurrent
 from regard.models.transformer import transformer
-from regard.outputs.convert import Batch, Convert, Search
+from regard.outputs.convert import FINIS, Batch, Convert, Search
 from regard.outputs.task import Survey
 from regard.outputs.together import Together
+from regard.page import BEGINNING
 
 WORDS = ["abc", "cab", "bca", "aabbcc", "c", "abcabcabc", "bb", "acacac"]
 
@@ -164,6 +165,28 @@ def test_a_model_without_capitals_is_scored_without_them() -> None:
     assert "case:lc" in scores[0].signature
     task.target = Tokenizer.train(["Ein Hund und ein Ball"], "bpe", 40)
     assert task.score(items, ["ein hund und ein ball"], 0)[0].value < 50
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_sub_words_are_shown_with_the_words_they_make_up(closed: bool) -> None:
+    torch.manual_seed(1)
+    tokens = Tokenizer.train(["ein Hund und ein Ball"] * 3, "bpe", 24)
+    network = transformer(tokens.size, tokens.size, layers=2, width=16, hidden=32, heads=2, closed=closed)
+    task, text = Convert(network.eval(), tokens, tokens), "ein  Hund "
+    example = task.example(text, "Ball und")
+    assert example.text == text
+    assert len(example.source) > len(example.words["source"].names)
+    crossing, *others = example.maps
+    weights, rows, columns = example.in_words(crossing)
+    assert rows == ["Ball", "und", FINIS]
+    assert columns == (["ein", "Hund", FINIS] if closed else ["ein", "Hund"])
+    if not closed:
+        aligned = task.aligned(text, tokens.encode("Ball und"))  # of two layers the first
+        assert weights[0].mean(0)[:-1] == pytest.approx(aligned[0], abs=1e-6)
+    own = next(each for each in others if each.columns == "prefix")
+    assert example.in_words(own)[2] == [BEGINNING, "Ball", "und"]
+    grid = task.picture(text, "Ball und", grid=True)
+    assert [label.get_text() for label in grid.axes[0].get_yticklabels()] == rows
 
 
 # ---- several networks together -------------------------------------------------------------------------------------

@@ -199,14 +199,17 @@ class Classify(Task):
         if not any(m.rows == "target" for m in maps):
             weights = self._influence(ids, label)[None, None, None]
             maps.insert(0, page.Map("influence (by the gradient)", "target", "source", weights))
-        return page.Example(self._tokens(text), [self.labels[label]], maps)
+        tokens, words = self._tokens(text), dict[page.Side, page.Words]()
+        if self.source.level in SUB_WORDS and not self.enclosed:
+            groups = self.source.groups(text)
+            words = {"source": page.Words(joined(tokens, groups), groups)}
+        return page.Example(tokens, [self.labels[label]], maps, text, words)
 
     def picture(self, text: str, answer: str | None, *, grid: bool) -> Figure:
         if grid:
             example = self.example(text, answer)
             drawn = next((m for m in example.maps if m.rows == "source"), example.maps[0])
-            rows = example.source if drawn.rows == "source" else example.target
-            return pictures.grid(drawn.weights, rows, example.source)
+            return pictures.grid(*example.in_words(drawn))
         ids, label = self._looked_at(text, answer)
         weights, what = self._decided(ids, label)
         tokens = self._tokens(text)

@@ -258,7 +258,7 @@ class Continue(Task):
         level, names = self.vocabulary.level, list[str]()
         for line in (text + (answer or "")).split("\n"):
             names += ["\n", *(plain(piece, level) for piece in self.vocabulary.pieces(shielded(line, level)))]
-        return page.Example(names, names, page.maps(seen, lambda _: ("source", "source")))
+        return page.Example(names, names, page.maps(seen, lambda _: ("source", "source")), text + (answer or ""))
 
     def picture(self, text: str, answer: str | None, *, grid: bool) -> Figure:
         """Where each token looked: a mean over the heads of the last layer, or every layer and head."""

@@ -384,17 +384,24 @@ class Convert(Task):
         target = self._answer_ids(text, answer)
         with watch(self.network) as seen:
             self.look([(self.source.encode(text), target)])
-        source = [*self.source.pieces(text), *([FINIS] if self.network.closed else [])]
-        names = source, [*self.target.pieces_of(target), FINIS]
-        return page.Example(*names, page.maps(seen, _sides))
+        source, answered = self.source.pieces(text), self.target.pieces_of(target)
+        words: dict[page.Side, page.Words] = {}
+        if self.source.level in aligning.SUB_WORDS:
+            words["source"] = _words(source, self.source.groups(text))
+        if self.target.level in aligning.SUB_WORDS:
+            words["target"] = _words(answered, self.target.groups_of(target)).then(FINIS)
+        if self.network.closed:
+            source = [*source, FINIS]
+            words |= {"source": words["source"].then(FINIS)} if "source" in words else {}
+        return page.Example(source, [*answered, FINIS], page.maps(seen, _sides), text, words)
 
     def picture(self, text: str, answer: str | None, *, grid: bool) -> Figure:
         if not self.crossing():
             raise UserError("This model has no attention between target and source: there is no alignment to draw.")
         if grid:
             example = self.example(text, answer)
-            crossing = next(m for m in example.maps if m.rows != m.columns)
-            return pictures.grid(crossing.weights, example.target, example.source)
+            crossing = next(m for m in example.maps if m.columns == "source" and m.rows == "target")
+            return pictures.grid(*example.in_words(crossing))
         return pictures.alignment(*self.aligned(text, self._answer_ids(text, answer)))
 
     def _answer_ids(self, text: str, answer: str | None) -> list[int]:
@@ -437,11 +444,15 @@ class Convert(Task):
         return {"tokens": tokens, "model": model, "training": training}, reasons
 
 
+def _words(pieces: list[str], groups: list[int]) -> page.Words:
+    return page.Words(aligning.joined(pieces, groups), groups)
+
+
 def _sides(name: str) -> tuple[page.Side, page.Side]:
     """What looks at what in a layer of this name."""
     if name.endswith(("cross", "glimpse")):
         return "target", "source"
-    return ("source", "source") if name.startswith("encoder") else ("target", "target")
+    return ("source", "source") if name.startswith("encoder") else ("target", "prefix")
 
 
 def _tokens(seen: Survey) -> tuple[dict[str, Any], dict[str, str]]:

@@ -24,7 +24,7 @@ from regard.inputs.tokens import END, START, UNKNOWN, Tokenizer, choose_level
 from regard.models.bert import bert
 from regard.models.xlnet import xlnet
 from regard.outputs import hiding, invariance
-from regard.outputs.aligning import joined, merged
+from regard.outputs.aligning import SUB_WORDS, joined, merged
 from regard.outputs.blanks import Blanked, Candidates, parse
 from regard.outputs.filler import Batch, Filler, Masked, Permuted, targets_of
 from regard.outputs.task import LEARN_FROM, Item, Row, Shown, Survey, Task, Vocabularies
@@ -357,14 +357,17 @@ class Fill(Task):
     def example(self, text: str, answer: str | None) -> page.Example:
         row, weights = self._looked(text, answer)
         tokens = ["▶", *row.pieces, "■"]
-        return page.Example(tokens, tokens, [page.Map("self-attention", "source", "source", weights)])
+        words = page.Words(joined(row.pieces, row.groups), row.groups).after("▶").then("■")
+        maps = [page.Map("self-attention", "source", "source", weights)]
+        merges = self.vocabulary.level in SUB_WORDS
+        return page.Example(tokens, tokens, maps, text, {"source": words} if merges else {})
 
     def picture(self, text: str, answer: str | None, *, grid: bool) -> Figure:
-        """The last layer's mean over heads between whole words, or all layers and heads between tokens."""
-        row, weights = self._looked(text, answer)
+        """The last layer's mean over heads, or all layers and heads, between whole words."""
         if grid:
-            tokens = ["▶", *row.pieces, "■"]
-            return pictures.grid(weights, tokens, tokens)
+            example = self.example(text, answer)
+            return pictures.grid(*example.in_words(example.maps[0]))
+        row, weights = self._looked(text, answer)
         groups = [0, *(group + 1 for group in row.groups), max(row.groups) + 2]
         mean = merged(weights[-1].mean(0), groups, np.mean)
         words = joined(row.pieces, row.groups)

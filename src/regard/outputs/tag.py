@@ -226,7 +226,7 @@ class Tag(Task):
         if not maps:
             weights = self._influence(batch, tags, sentence)[None, None]
             maps = [page.Map("influence (by the gradient)", "target", "source", weights)]
-        return page.Example(self.sentences.shown(sentence), tags, maps)
+        return page.Example(self.sentences.shown(sentence), tags, maps, text)
 
     def picture(self, text: str, answer: str | None, *, grid: bool) -> Figure:
         example = self.example(text, answer)

@@ -26,6 +26,7 @@ LONGEST_LABEL = 24
 PRINTED = 8  # weights are written into the cells up to this many rows and columns
 SEPARATED = 64  # cells are ruled up to this many
 _RULER: Any = RendererAgg(8, 8, 4 * POINTS)  # type: ignore[no-untyped-call]  # measures text only, so its canvas is tiny
+LABELLED = 40  # tokens of a side up to which they are written on a sheet of many maps
 LARGEST = 36.0  # inches of cells; more tokens than fit get smaller cells and fewer labels
 
 
@@ -65,34 +66,47 @@ def alignment(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], t
 def grid(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], names: Sequence[str] | None = None) -> Figure:
     """All layers (down) and heads (across) of `weights` (layers, heads, m, n), on one colour scale.
 
-    `names` are the layers' names. Tokens are written at the left and top edges while they are few enough to read.
+    `names` are the layers' names. Tokens are written at the left and top edges, each while they are few enough to read.
     """
     values = checked(weights, rows, columns, 4)
     layers, heads, m, n = values.shape
     names = [f"layer {index + 1}" for index in range(layers)] if names is None else list(names)
     if len(names) != layers:
         raise UserError(f"The weights have {layers} layers but {len(names)} names are given: name each layer once.")
-    cell = min(max(1.4 / max(m, n), 0.125), 0.3) if max(m, n) <= 20 else 2.0 / max(m, n)
-    labels = [[visible(token, 12) for token in tokens] for tokens in (rows, columns)]
-    if max(m, n) > 20:
-        labels = [[], []]
+    labels = [[visible(token, 12) for token in tokens] if len(tokens) <= LABELLED else [] for tokens in (rows, columns)]
+    cell = _small_cell(max(len(labels[0]), len(labels[1])))
+    tall, wide = (cell if labels[side] else 2.0 / count for side, count in enumerate((m, n)))
     with rc_context({"font.family": families([*labels[0], *labels[1], *names])}), quiet():
         room = _Room(labels[0], labels[1], cell, largest=8.0)
         left, top = room.left + 0.3, room.top + 0.32
         longest_name = max(measure(name, SMALL_SIZE) for name in names)
-        step_x, step_y = max(n * cell, 0.55) + 0.14, max(m * cell, longest_name) + 0.14
-        note = "" if labels[0] else f"each map: {m} rows, {n} columns of tokens"
+        step_x, step_y = max(n * wide, 0.55) + 0.14, max(m * tall, longest_name) + 0.14
+        note = _unlabelled(labels, m, n)
         width = left + max(heads * step_x + max(1.1, room.overhang), measure(note, SMALL_SIZE)) + PAD
         height = top + max(layers * step_y, 1.5) + 0.35
         figure = new_figure(width, height)
         for layer, head in np.ndindex(layers, heads):
-            axes = _place(figure, left + head * step_x, top + layer * step_y, n * cell, m * cell)
+            axes = _place(figure, left + head * step_x, top + layer * step_y, n * wide, m * tall)
             image = _heat(axes, values[layer, head], values)
             edge = _Edge(first_row=layer == 0, first_column=head == 0)
             _label_edge(axes, labels, room, edge, f"head {head + 1}", names[layer])
         figure.text(left / width, 0.08 / height, note, size=SMALL_SIZE, va="bottom")
         _bar(figure, image, left + heads * step_x + 0.04, top, min(max(layers * step_y - 0.14, 1.3), 10.0))
     return figure
+
+
+def _small_cell(count: int) -> float:
+    """Side of a cell in inches on a sheet of many maps: just wide enough for a small label."""
+    count = max(count, 1)
+    return min(max(1.4 / count, min(0.125, 2.5 / count), 0.1), 0.3)
+
+
+def _unlabelled(labels: list[list[str]], m: int, n: int) -> str:
+    """How many tokens there are of which none is written."""
+    counts = [
+        f"{count} {what}" for side, count, what in zip(labels, (m, n), ("rows", "columns"), strict=True) if not side
+    ]
+    return f"each map: {', '.join(counts)} of tokens" if counts else ""
 
 
 def checked(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], dimensions: int) -> NDArray[np.float64]:
