@@ -31,6 +31,7 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
 from regard.errors import UserError
+from regard.inputs import scripts
 
 LEVELS = ("characters", "words", "symbols", "bpe", "unigram")
 PAD, UNKNOWN, START, END = range(4)
@@ -103,7 +104,8 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def groups(self, text: str) -> list[int]:
-        """For each token the index of the word (see `words`) to which it belongs."""
+        """For each token the index of the word (see `words`) to which it belongs. In sub-words of a script without
+        spaces, where no word can be seen, pieces that begin with a letter count as words."""
 
     @abstractmethod
     def groups_of(self, ids: Iterable[int]) -> list[int]:
@@ -307,13 +309,14 @@ def _groups(units: list[str], level: str) -> list[int]:
     if level == "characters":
         return _character_groups(units)
     groups: list[int] = []
-    word, touching = -1, False
+    word, touching, before = -1, False, ""
     for unit in units:
         if level == "words":
             word += not (touching or unit.startswith(JOINER))
             touching = unit.endswith(JOINER)
         else:
-            word += level == "symbols" or unit.startswith(SPACE)
+            word += level == "symbols" or unit.startswith(SPACE) or scripts.opens(before, unit)
+            before = unit.removeprefix(SPACE)
         groups.append(max(word, 0))
     return groups
 
