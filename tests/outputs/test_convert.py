@@ -13,6 +13,7 @@ from regard.errors import UserError
 from regard.inputs.tokens import START, Tokenizer
 from regard.models.bahdanau import recurrent
 from regard.models.transformer import transformer
+from regard.outputs import aligning
 from regard.outputs.convert import Batch, Convert, Search
 from regard.outputs.task import Survey
 from regard.outputs.together import Together
@@ -112,6 +113,19 @@ def test_alignments_are_rows_of_weights_for_each_token_and_the_end(kind: str) ->
         assert weights.shape == (len(row[1]) + 1, len(row[0]))
         assert weights.sum(-1) == pytest.approx(1, abs=1e-5)
         assert weights == pytest.approx(task.alignments([row])[0], abs=1e-5)
+
+
+@pytest.mark.parametrize("level", ["words", "bpe", "unigram"])
+def test_alignments_count_what_stands_between_blanks_at_every_level(level: str) -> None:
+    """Also where the tokens are words and punctuation marks: a mark is a part of the word that it touches."""
+    text, answer = 'Yes, "she" isn\'t (yet) here.', "Ja, sie - ist (noch) nicht da!"
+    source, target = (Tokenizer.train([each, each], level, 60) for each in (text, answer))
+    weights = torch.rand(len(target.encode(answer)), len(source.encode(text))).softmax(-1).numpy()
+    merged, rows, columns = aligning.in_words(weights, text, target.encode(answer), source, target)
+    assert len(weights) > len(rows)
+    assert (rows, columns) == (answer.split(), text.split())
+    assert merged.shape == (len(rows), len(columns))
+    assert merged.sum(-1) == pytest.approx(1, abs=1e-5)
 
 
 def test_a_model_without_attention_has_nothing_to_align() -> None:

@@ -369,7 +369,7 @@ class Convert(Task):
         return [name for name in attentions(self.network) if name.endswith((".cross", ".glimpse"))]
 
     def aligned(self, text: str, answer: list[int], weights: NDArray[np.float32] | None = None) -> aligning.Aligned:
-        """Weights (answer units, source units) and the units' names; sub-words are merged into words.
+        """Weights (answer units, source units) and the units' names; sub-words and punctuation are merged into words.
 
         `weights` by tokens, if they are known; else they are computed.
         """
