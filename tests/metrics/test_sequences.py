@@ -94,6 +94,25 @@ def test_tokenised_lower_case_bleu_has_another_signature() -> None:
     assert "tok:none" in signature
 
 
+@pytest.mark.parametrize(
+    ("text", "changed", "name"),
+    [
+        ("我们明天去学校上课。", "我们今天去学校上课。", "zh"),
+        ("我们用Python和torch写代码,很快。", "我们用Python和torch写文章,很快。", "zh"),
+        ("私は毎朝コーヒーを飲みます。", "私は毎晩コーヒーを飲みます。", "char"),
+        ("แมวเห็นแอปเปิลบนโต๊ะ", "แมวเห็นแอปเปิลใต้โต๊ะ", "char"),
+        ("Wir sagen 你好 auf dem Weg zur Schule.", "Wir sagen 你好 auf dem Weg in die Schule.", "13a"),
+        ("Мы завтра пойдём в школу.", "Мы сегодня пойдём в школу.", "13a"),
+    ],
+)
+def test_bleu_of_scripts_without_spaces_is_of_their_characters(text: str, changed: str, name: str) -> None:
+    found = bleu([changed] * 3, [[text]] * 3, samples=0)
+    assert f"tok:{name}" in found.signature
+    assert found.value > 30, "tokens between spaces would be one or two, and BLEU nought"
+    assert found.value == pytest.approx(BLEU(tokenize=name).corpus_score([changed] * 3, [[text] * 3]).score)
+    assert "tok:13a" in bleu([changed], [[text]], tokenize="13a", samples=0).signature
+
+
 def test_error_rates_are_jiwers_with_one_reference() -> None:
     hypotheses, references = corpus(200, seed=1)
     single = [allowed[0] for allowed in references]

@@ -14,8 +14,10 @@ from regard.inputs.tokens import START, Tokenizer
 from regard.models.bahdanau import recurrent
 from regard.models.transformer import transformer
 from regard.outputs import aligning
+from regard.outputs.classify import Classify
 from regard.outputs.convert import Batch, Convert, Search
-from regard.outputs.task import Survey
+from regard.outputs.fill import Fill
+from regard.outputs.task import Survey, Task
 from regard.outputs.together import Together
 
 WORDS = ["abc", "cab", "bca", "aabbcc", "c", "abcabcabc", "bb", "acacac"]
@@ -235,3 +237,33 @@ def test_the_model_is_chosen_by_what_the_pairs_are_and_how_many(
     assert f"{count:,} pairs" in reasons["model.width"]
     assert (chosen.model.ngrams > 1) == ("model.ngrams" in reasons) == ((pair, count) == (STRINGS, 100_000))
     assert (chosen.training.steps is not None) == ("training.steps" in reasons) == ((pair, count) == (STRINGS, 1_000))
+
+
+def test_sentences_without_spaces_are_running_text() -> None:
+    """Sub-words, a Transformer and BLEU, as for any other; the vocabulary has room for what their letters make up."""
+    sources = ["我们明天去学校上课。", "猫看见桌子上的苹果。", "他昨天买了一本新书。"] * 40
+    targets = ["私は毎朝学校へ行きます", "彼はコーヒーを飲んでいる", "猫は机の上の林檎を見る"] * 40
+    sections, reasons = Convert.choose(Survey(120, sources, targets, "pairs"))
+    chosen = config.make({"task": "convert", "data": {"train": ["pairs.tsv"]}, **sections}, "the chosen settings")
+    assert (chosen.tokens.source_level, chosen.tokens.target_level, chosen.model.kind) == ("bpe", "bpe", "transformer")
+    assert "without spaces" in reasons["tokens.target_level"]
+    both = Tokenizer.train(targets, "bpe", 300)
+    task = Convert(transformer(both.size, both.size, layers=1, width=8, hidden=8, heads=1), both, both)
+    assert [score.name for score in task.score([("", [targets[0]])], [targets[0]], 0)] == ["bleu", "chrf", "exact_match"]
+    assert (task.length("我们去学校"), task.length("we go to school")) == (5, 4)
+    many = [f"{chr(0x4E00 + n)}{chr(0x5E00 + n)}{chr(0x6E00 + 2 * n)}{chr(0x7E00 + n)}很长的句子" for n in range(400)]
+    assert Convert.choose(Survey(400, many, many, "pairs"))[0]["tokens"]["size"] > 1600, "each character has a place"
+
+
+def test_names_and_words_of_scripts_without_spaces_stay_strings() -> None:
+    names = ["王小明", "欧阳娜娜", "東京都", "コンピューター"] * 5
+    sections, _ = Convert.choose(Survey(20, names, names, "pairs"))
+    assert (sections["tokens"]["target_level"], sections["model"]["kind"]) == ("characters", "recurrent")
+
+
+@pytest.mark.parametrize("task", [Classify, Fill])
+def test_where_whole_words_count_sentences_without_spaces_are_read_by_characters(task: type[Task]) -> None:
+    texts = ["我们明天去学校上课。", "猫看见桌子上的苹果。"] * 20
+    sections, reasons = task.choose(Survey(40, texts, ["a", "b"] * 20, "texts"))
+    assert sections["tokens"]["level"] == "characters"
+    assert "without spaces" in reasons["tokens.level"]

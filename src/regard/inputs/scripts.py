@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import pairwise
 
 # First and last code point of each block, and about how many letters a word has there.
 HAN = [(0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF)]
@@ -16,11 +18,13 @@ OTHERS = [
     (0x1000, 0x109F), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F),  # Myanmar
     (0x1780, 0x17FF),  # Khmer
 ]  # fmt: skip
+ANY = re.compile("[" + "".join(f"{chr(low)}-{chr(high)}" for low, high in (*HAN, *KANA, *OTHERS)) + "]")  # in a hurry
+SPACED = re.compile(r"[^\W\d_]+")  # runs of letters
 LETTERS_OF_A_WORD = {"han": 1.5, "kana": 3.0, "other": 5.0}
 COUNTING = "年月日号號時时分秒"  # with numerals, Han characters of dates and times: no sentence
 DEPENDENT = "ะาำๅະາຳ"  # vowels of Thai and Lao that are letters to Unicode, but never begin anything
 STACKING = "\u1039\u17d2"  # what follows these signs of Myanmar and Khmer is written below what stands before them
-ENDS = "。！？｡…"  # of sentences
+ENDS = ("。", "！", "？", "｡", "။", "།", "។", "。」", "！」", "？」", "。”", "！”", "？”")  # of sentences
 
 
 @lru_cache(maxsize=1 << 15)
@@ -48,36 +52,43 @@ def opens(before: str, piece: str) -> bool:
 
 
 def mostly_unspaced(texts: Iterable[str]) -> bool:
-    """Whether more than half of the letters are of a script without spaces."""
-    unspaced = total = 0
+    """Whether more than half of what is written, in words, is of a script without spaces."""
+    difference = 0.0
     for text in texts:
-        if text.isascii():
-            total += sum(map(str.isalpha, text))
-            continue
-        unspaced += sum(bool(script(character)) for character in text)
-        total += sum(character.isalpha() or bool(script(character)) for character in text)
-    return 2 * unspaced > total
+        difference += (_words_in(text) if ANY.search(text) else 0) - len(SPACED.findall(ANY.sub(" ", text)))
+    return difference > 0
 
 
 def mostly_han(texts: Iterable[str]) -> bool:
     """Whether the letters of scripts without spaces are Chinese: Han, and hardly any kana or others among them."""
-    found = [script(character) for text in texts if not text.isascii() for character in text]
+    found = [script(character) for text in texts if ANY.search(text) for character in text]
     return found.count("han") >= 0.9 * sum(map(bool, found)) > 0
 
 
 def count_words(text: str) -> float:
     """About how many words a text has: those between blanks, and by their letters those of scripts without spaces."""
     words = text.split()
-    if text.isascii():
-        return len(words)
-    return sum(word.isascii() or max(1.0, _words_in(word)) for word in words)
+    return sum(max(1.0, _words_in(word)) for word in words) if ANY.search(text) else len(words)
 
 
-def _words_in(word: str) -> float:
-    """About how many words stand between two blanks; numerals and what is counted with them are none."""
+def parts(text: str) -> list[str]:
+    """What a vocabulary can be learned from: words, and in scripts without spaces pairs of neighbours instead."""
+    words = text.split()
+    if not ANY.search(text):
+        return words
+    return [part for word in words for part in ([word] if not ANY.search(word) else map("".join, pairwise(f" {word}")))]
+
+
+def is_sentence(text: str) -> bool:
+    """Whether a text in a script without spaces ends as sentences do, and is more than one word."""
+    return text.endswith(ENDS) and count_words(text) > 1 and ANY.search(text) is not None
+
+
+def _words_in(text: str) -> float:
+    """About how many words of such scripts there are; numerals and what is counted with them are none."""
     return sum(
         1 / LETTERS_OF_A_WORD[found]
-        for character in word
+        for character in text
         if (found := script(character)) and character not in COUNTING and not _is_number(character)
     )
 

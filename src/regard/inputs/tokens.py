@@ -436,8 +436,12 @@ def choose_level(texts: Iterable[str]) -> tuple[str, str]:
             "symbols",
             f"{short:.0%} of what stands between spaces is 1 to 3 characters long, {len(symbols):,} distinct.",
         )
-    words = statistics.median(len(head.split()) for head in heads)
+    between = statistics.median(len(head.split()) for head in heads)
     length = statistics.median(map(len, heads))
-    if words <= 4:
-        return "characters", f"Half of the texts have at most {words:g} words and {length:g} characters."
-    return "bpe", f"The texts are sentences: half of them have {words:g} words or more."
+    if between > 4:
+        return "bpe", f"The texts are sentences: half of them have {between:g} words or more."
+    # Where no blanks are written, letters tell how much there is to read, and the marks at the end of sentences.
+    words = statistics.median(map(scripts.count_words, heads))
+    if words > 4 or 2 * sum(map(scripts.is_sentence, heads)) > len(heads):
+        return "bpe", f"The texts are sentences without spaces: half of them have {length:g} characters or more."
+    return "characters", f"Half of the texts have at most {between:g} words and {length:g} characters."

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.errors import UserError
+from regard.inputs import scripts
 from regard.metrics.scores import (
     SAMPLES,
     SEED,
@@ -43,23 +44,34 @@ def bleu(
     hypotheses: Sequence[str],
     references: References,
     *,
-    tokenize: str = "13a",
+    tokenize: str | None = None,
     lowercase: bool = False,
     samples: int = SAMPLES,
     seed: int = SEED,
 ) -> Score:
     """Corpus BLEU by sacrebleu: the geometric mean of 1- to 4-gram precisions times the brevity penalty.
 
-    Detokenised text takes `tokenize="13a"`. The figures of older papers, on text already tokenised and often
+    Detokenised text takes `tokenize="13a"`, and is given it unless told otherwise; but n-grams of words are none where
+    no spaces are written. References that are mostly Chinese take "zh" (each character is a token), those in other
+    such scripts "char". The figures of older papers, on text already tokenised and often
     in lower case, take `tokenize="none"` and `lowercase=True`; the signature tells the two apart.
     """
     from sacrebleu.metrics.bleu import BLEU
 
+    tokenize = tokenize if tokenize is not None else tokenizer_for(references)
     if tokenize not in TOKENIZERS:
         raise UserError(f"Unknown BLEU tokenisation {tokenize!r}; choose one of {', '.join(TOKENIZERS)}.")
     # `force` only silences sacrebleu's warning that text is already tokenised, which "none" says it is.
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
     return _by_sacrebleu("bleu", metric, hypotheses, references, samples, seed)
+
+
+def tokenizer_for(references: References) -> str:
+    """The tokenisation of BLEU that suits the script of the references."""
+    texts = [text for allowed in references for text in allowed]
+    if not scripts.mostly_unspaced(texts):
+        return "13a"
+    return "zh" if scripts.mostly_han(texts) else "char"
 
 
 def chrf(

@@ -21,6 +21,7 @@ from regard.data.batches import by_budget, pad
 from regard.data.reading import Pair
 from regard.errors import UserError
 from regard.inputs.embedding import positions_of
+from regard.inputs.scripts import mostly_unspaced
 from regard.inputs.tokens import END, START, Tokenizer, choose_level
 from regard.outputs import names
 from regard.outputs.aligning import SUB_WORDS, joined, merged
@@ -344,6 +345,8 @@ def _sides(name: str) -> tuple[page.Side, page.Side]:
 
 def _tokens(seen: Survey) -> tuple[dict[str, Any], dict[str, str]]:
     level, why = choose_level(seen.sources)
+    if level == "bpe" and mostly_unspaced(seen.sources):
+        level, why = "characters", "The texts are in a script without spaces: their words cannot be told apart."
     if level != "bpe":
         return {"level": level, "unknown": 0.0 if level == "characters" else 0.1}, {"tokens.level": why}
     counts = Counter(word for text in seen.sources for word in text.lower().split())

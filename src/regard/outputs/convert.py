@@ -23,6 +23,7 @@ from regard.data.batches import in_shares, pad
 from regard.data.reading import Pair
 from regard.data.store import Store
 from regard.errors import UserError
+from regard.inputs.scripts import mostly_unspaced, parts
 from regard.inputs.tokens import END, PAD, START, Tokenizer, choose_level
 from regard.models.bahdanau import recurrent
 from regard.models.transformer import transformer
@@ -340,7 +341,7 @@ class Convert(Task):
         return kinds.get(self.target.level, "text")
 
     def length(self, text: str) -> int:
-        return metrics.count_words(text) if self.kind() == "text" else len(text)
+        return metrics.count_words(text) if self.kind() == "text" and not mostly_unspaced([text]) else len(text)
 
     def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
         """A model that writes no capitals is compared without them; the signatures say so."""
@@ -447,7 +448,7 @@ def _sides(name: str) -> tuple[page.Side, page.Side]:
 def _tokens(seen: Survey) -> tuple[dict[str, Any], dict[str, str]]:
     (source, source_why), (target, target_why) = choose_level(seen.sources), choose_level(seen.targets)
     joint = source == target == "bpe"
-    words = len({word for text in (seen.sources + seen.targets)[:100_000] for word in text.split()})
+    words = len({word for text in (seen.sources + seen.targets)[:100_000] for word in parts(text)})
     size = None
     reasons = {"tokens.source_level": source_why, "tokens.target_level": target_why}
     if "bpe" in (source, target):

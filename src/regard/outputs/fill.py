@@ -20,6 +20,7 @@ from regard.config import Bert, Config, Layers, Level, Section
 from regard.data.batches import by_budget, pad
 from regard.data.reading import Pair
 from regard.errors import UserError
+from regard.inputs.scripts import mostly_unspaced
 from regard.inputs.tokens import END, START, UNKNOWN, Tokenizer, choose_level
 from regard.models.bert import bert
 from regard.models.xlnet import xlnet
@@ -389,6 +390,8 @@ class Fill(Task):
     def choose(cls, seen: Survey) -> tuple[dict[str, Any], dict[str, str]]:
         lines = [text for text in seen.sources if text.strip()]
         level, why = choose_level(lines)
+        if level == "bpe" and mostly_unspaced(lines):
+            level, why = "characters", "The text is in a script without spaces: its words cannot be told apart."
         reasons = {"tokens.level": why}
         tokens: dict[str, Any] = {"level": level}
         sample = [word for line in lines for word in line.split()]
