@@ -24,6 +24,7 @@ from regard.metrics import (
     evaluate,
     exact_match,
     render,
+    render_buckets,
     resample,
     sequence_error_rate,
     symbol_error_rate,
@@ -241,6 +242,27 @@ def test_buckets_by_length_part_the_items() -> None:
 def test_buckets_by_characters() -> None:
     buckets = by_length(["abc", "a b", "abcd"], ["x"] * 3, [["x"]] * 3, exact_match, (3,), length=len)
     assert [(low, high, count) for low, high, count, _ in buckets] == [(0, 3, 2), (4, 4, 1)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "names"),
+    [
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], ["1–2", "3–4", "5–6", "7–8", "9–10"]),
+        ([3] * 50 + [4] * 30 + [9], ["3", "4", "5–9"]),
+        ([2], ["2"]),
+        ([0, 0, 1200, 7, 7], ["0", "1–7", "8–1,200"]),
+    ],
+)
+def test_buckets_are_chosen_by_the_lengths_that_there_are(lengths: list[int], names: list[str]) -> None:
+    sources = ["x" * length for length in lengths]
+    buckets = by_length(sources, ["a"] * len(sources), [["a"]] * len(sources), exact_match, length=len)
+    for low, high, count, _ in buckets:
+        assert count == sum(low <= length <= high for length in lengths)
+    assert sum(bucket.items for bucket in buckets) == len(lengths)
+    head, *rows = render_buckets(buckets).splitlines()
+    assert head.split("  ")[-1].strip() == "exact match"
+    assert [row.split()[0] for row in rows] == names
+    assert {row.index("100.00") + 6 for row in rows} == {len(head)}, "the digits end where their name does"
 
 
 def test_table_is_aligned_and_complete() -> None:

@@ -14,10 +14,14 @@ from regard.metrics.scores import (
     References,
     Score,
     check_items,
+    label_of,
     make_score,
     percentage,
     reference_counts,
+    value_of,
 )
+
+BUCKETS = 5  # of lengths, unless told otherwise
 
 TOKENIZERS = (
     "13a",
@@ -200,22 +204,25 @@ def by_length(
     hypotheses: Sequence[str],
     references: References,
     metric: Metric,
-    edges: Sequence[int] = (10, 20, 30, 40, 50),
+    edges: Sequence[int] | None = None,
     *,
     length: Callable[[str], int] = count_words,
 ) -> list[Bucket]:
     """Score apart the items with short and long sources, for the table of BLEU against sentence length.
 
-    Edges 10, 20 make the buckets 0–10, 11–20 and 21–(the longest found); buckets without items are left out.
-    `length` measures a source: words unless told (`len` counts characters).
+    Edges 10, 20 make the buckets 0–10, 11–20 and 21–(the longest found); buckets without items are left out. Without
+    edges there are up to five buckets of about equally many items, from the shortest found to the longest. `length` measures a source: words unless told (`len` counts characters).
     """
     check_items(hypotheses, references)
     if len(sources) != len(hypotheses):
         raise UserError(f"Expected as many sources as hypotheses, found {len(sources)} for {len(hypotheses)}.")
-    if not edges or edges[0] < 0 or any(low >= high for low, high in pairwise(edges)):
-        raise UserError(f"The edges of the length buckets must be increasing numbers from 0 on, found {list(edges)}.")
     lengths = [length(source) for source in sources]
-    limits = [-1, *edges, max(max(lengths), edges[-1])]
+    if edges is None:
+        limits = [min(lengths) - 1, *_quantiles(lengths, BUCKETS)]
+    elif not edges or edges[0] < 0 or any(low >= high for low, high in pairwise(edges)):
+        raise UserError(f"The edges of the length buckets must be increasing numbers from 0 on, found {list(edges)}.")
+    else:
+        limits = [-1, *edges, max(max(lengths), edges[-1])]
     buckets = []
     for below, high in pairwise(limits):
         chosen = [item for item, size in enumerate(lengths) if below < size <= high]
@@ -223,3 +230,20 @@ def by_length(
             score = metric([hypotheses[item] for item in chosen], [references[item] for item in chosen])
             buckets.append(Bucket(below + 1, high, len(chosen), score))
     return buckets
+
+
+def _quantiles(lengths: Sequence[int], parts: int) -> list[int]:
+    """The lengths up to which 1/parts, 2/parts … of all are, each once; the last is the longest."""
+    shares = np.arange(1, parts + 1) / parts
+    return sorted({int(edge) for edge in np.quantile(lengths, shares, method="inverted_cdf")})
+
+
+def render_buckets(buckets: Sequence[Bucket]) -> str:
+    """The scores of buckets as an aligned table."""
+    rows = [("source length", "items", label_of(buckets[0].score) + "  ")]  # above the digits, not the unit
+    for bucket in buckets:
+        name = f"{bucket.low:,}" if bucket.low == bucket.high else f"{bucket.low:,}–{bucket.high:,}"
+        rows.append((name, f"{bucket.items:,}", value_of(bucket.score)))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = (f"{name:<{widths[0]}}  {items:>{widths[1]}}  {value:>{widths[2]}}" for name, items, value in rows)
+    return "\n".join(line.rstrip() for line in lines)
