@@ -60,10 +60,15 @@ class Model:
 
     def items(self, paths: Sequence[str | Path]) -> list[Item]:
         """What a file holds for this task to be evaluated on."""
-        items = self.task.items(read(paths, self.config.task, self.config.data))
+        return self.sources_and_items(paths)[1]
+
+    def sources_and_items(self, paths: Sequence[str | Path]) -> tuple[list[str], list[Item]]:
+        """The sources of a file in its order, and its items: a task may join those of equal sources."""
+        pairs = list(read(paths, self.config.task, self.config.data))
+        items = self.task.items(pairs)
         if not items:
             raise UserError(f"{paths[0]}: there is no {UNITS[self.task.reads]} in it to evaluate on.")
-        return items
+        return [pair.source for pair in pairs], items
 
     def evaluate(self, paths: Sequence[str | Path], **changes: Any) -> tuple[list[metrics.Score], list[str]]:
         """The metrics on a file with known answers, and the answers they were computed from."""

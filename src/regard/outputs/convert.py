@@ -327,7 +327,8 @@ class Convert(Task):
         return self.answers([""] * place + [*texts], **changes | {"seed": seed})[place:]
 
     def _object(self, text: str, answer: Answer, shown: Shown) -> dict[str, Any]:
-        item: dict[str, Any] = {"text": answer.text, "score": answer.score, "finished": answer.finished}
+        item: dict[str, Any] = {"text": answer.text, "score": answer.score, "normalised": answer.normalised}
+        item["finished"] = answer.finished
         if shown.alignment:
             weights, rows, columns = self.aligned(text, answer.ids, answer.weights)
             item |= {"tokens": rows, "source_tokens": columns}
