@@ -28,6 +28,7 @@ from regard.tasks import TASKS
 from regard.training import Trainer
 
 READING = re.compile("data.(faults|encoding)=")
+LEVEL = re.compile(r"tokens\.(\w*level)=(\w+)")
 # Settings that may differ when a run goes on: those that say where files lie, and those that change what comes out.
 MOVABLE = {"data": ("train", "valid", "test"), "decoding": ("beam", "length_penalty", "factor")}
 CHANGEABLE = {"training": ("minutes", "steps", "patience", "every"), "decoding": ("longest",)}
@@ -278,7 +279,8 @@ def _settings(
         return config.model_copy(update={"data": config.data.model_copy(update=changed)}), {}
     # The data is read before the other settings are chosen, so how it is to be read must be known first.
     reading = dict(change.removeprefix("data.").split("=", 1) for change in changes if READING.match(change))
-    return choosing.choose(data, valid, test, task=task, **reading)
+    levels = {found[1]: found[2] for change in changes if (found := LEVEL.match(change))}
+    return choosing.choose(data, valid, test, task=task, levels=levels, **reading)
 
 
 def _names(paths: Sequence[str | Path] | str | Path) -> list[str]:

@@ -1,13 +1,14 @@
 """Converting: loss, search over real models, invariance under batching, alignments, and watching during a search."""
 
 import threading
+from pathlib import Path
 
 import pytest
 import torch
 from torch.nn.functional import log_softmax
 
 import regard
-from regard import config
+from regard import config, running
 from regard.backbones.dropout import Dropout
 from regard.errors import UserError
 from regard.inputs.tokens import START, Tokenizer
@@ -17,8 +18,10 @@ from regard.outputs import aligning
 from regard.outputs.classify import Classify
 from regard.outputs.convert import Batch, Convert, Search
 from regard.outputs.fill import Fill
+from regard.outputs.tag import Tag
 from regard.outputs.task import Survey, Task
 from regard.outputs.together import Together
+from tests.conftest import write_numbers
 
 WORDS = ["abc", "cab", "bca", "aabbcc", "c", "abcabcabc", "bb", "acacac"]
 
@@ -267,3 +270,39 @@ def test_where_whole_words_count_sentences_without_spaces_are_read_by_characters
     sections, reasons = task.choose(Survey(40, texts, ["a", "b"] * 20, "texts"))
     assert sections["tokens"]["level"] == "characters"
     assert "without spaces" in reasons["tokens.level"]
+
+
+@pytest.mark.parametrize(
+    ("levels", "size", "joint"),
+    [
+        ([], 300, True),
+        (["words", "words"], None, False),  # there may be more words than sub-words
+        (["characters", "characters"], None, False),
+        (["unigram", "unigram"], 300, True),
+        (["characters", None], 300, False),
+        (["unigram", None], 300, False),
+        (["words", None], None, False),
+    ],
+)
+def test_what_is_chosen_fits_the_levels_that_are_given(
+    tmp_path: Path, levels: list[str | None], size: int | None, joint: bool
+) -> None:
+    write_numbers(tmp_path / "pairs.tsv")
+    text = (tmp_path / "pairs.tsv").read_text().replace("\t", " and one more digit\tin words ")
+    (tmp_path / "pairs.tsv").write_text(text)
+    names = zip(("tokens.source_level", "tokens.target_level"), levels, strict=False)
+    changes = [f"{name}={level}" for name, level in names if level]
+    chosen, reasons = running._settings([str(tmp_path / "pairs.tsv")], [], [], None, changes)
+    tokens = config.override(chosen, changes).tokens
+    assert (tokens.size, tokens.joint) == (size, joint)
+    assert ("tokens.size" in reasons, "tokens.joint" in reasons) == (size is not None, joint)
+
+
+@pytest.mark.parametrize("task", [Classify, Fill, Tag])
+@pytest.mark.parametrize("level", ["words", "bpe", "characters"])
+def test_other_tasks_choose_what_fits_a_given_level_too(task: type[Task], level: str) -> None:
+    texts = ["the cat sees an apple on the table", "a dog eats the book in the house"] * 20
+    sections, reasons = task.choose(Survey(40, texts, texts, "texts", {"level": level}))
+    fits = {"words": "words" if task is not Fill else None, "bpe": "sub-words" if task is Fill else None}.get(level)
+    assert (sections["tokens"].get("size") is not None) == ("tokens.size" in reasons) == (fits is not None)
+    assert fits is None or f" {fits}: " in reasons["tokens.size"]

@@ -34,6 +34,7 @@ from regard.errors import UserError
 from regard.inputs import scripts
 
 LEVELS = ("characters", "words", "symbols", "bpe", "unigram")
+SUB_WORDS = ("bpe", "unigram")
 PAD, UNKNOWN, START, END = range(4)
 # The spaces inside the names keep them out of reach: no token made from text can contain a space.
 SPECIALS = ("< pad >", "< unknown >", "< start >", "< end >")

@@ -211,7 +211,8 @@ def by_length(
     """Score apart the items with short and long sources, for the table of BLEU against sentence length.
 
     Edges 10, 20 make the buckets 0–10, 11–20 and 21–(the longest found); buckets without items are left out. Without
-    edges there are up to five buckets of about equally many items, from the shortest found to the longest. `length` measures a source: words unless told (`len` counts characters).
+    edges there are up to five buckets of about equally many items, from the shortest found to the longest. `length`
+    measures a source: words unless told (`len` counts characters).
     """
     check_items(hypotheses, references)
     if len(sources) != len(hypotheses):

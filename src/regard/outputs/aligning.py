@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.inputs.tokens import Tokenizer
+from regard.inputs.tokens import SUB_WORDS, Tokenizer
 
 Aligned = tuple[NDArray[np.float32], list[str], list[str]]  # weights (answer units, source units), their names
-SUB_WORDS = ("bpe", "unigram")
 PARTS = ("words", *SUB_WORDS)  # levels whose tokens may be parts of a word: at that of words, its punctuation marks
 
 

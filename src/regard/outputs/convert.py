@@ -24,7 +24,7 @@ from regard.data.reading import Pair
 from regard.data.store import Store
 from regard.errors import UserError
 from regard.inputs.scripts import mostly_unspaced, parts
-from regard.inputs.tokens import END, PAD, START, Tokenizer, choose_level
+from regard.inputs.tokens import END, PAD, START, SUB_WORDS, Tokenizer, choose_level
 from regard.models.bahdanau import recurrent
 from regard.models.transformer import transformer
 from regard.outputs import aligning, invariance
@@ -448,11 +448,12 @@ def _sides(name: str) -> tuple[page.Side, page.Side]:
 
 def _tokens(seen: Survey) -> tuple[dict[str, Any], dict[str, str]]:
     (source, source_why), (target, target_why) = choose_level(seen.sources), choose_level(seen.targets)
-    joint = source == target == "bpe"
+    used = [seen.level("source_level", source), seen.level("target_level", target)]
+    joint = source == target == "bpe" and used[0] == used[1] and used[0] in SUB_WORDS
     words = len({word for text in (seen.sources + seen.targets)[:100_000] for word in parts(text)})
     size = None
     reasons = {"tokens.source_level": source_why, "tokens.target_level": target_why}
-    if "bpe" in (source, target):
+    if {*used} & {*SUB_WORDS} and "words" not in used:  # of which there may be many more
         size = 4_000 if seen.count < 10_000 else 8_000 if seen.count < 300_000 else 16_000
         size = min(size, max(300, words))
         reasons["tokens.size"] = f"{size:,} sub-words: enough for {seen.count:,} pairs to show each of them often"
