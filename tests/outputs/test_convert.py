@@ -252,7 +252,11 @@ def test_sentences_without_spaces_are_running_text() -> None:
     assert "without spaces" in reasons["tokens.target_level"]
     both = Tokenizer.train(targets, "bpe", 300)
     task = Convert(transformer(both.size, both.size, layers=1, width=8, hidden=8, heads=1), both, both)
-    assert [score.name for score in task.score([("", [targets[0]])], [targets[0]], 0)] == ["bleu", "chrf", "exact_match"]
+    assert [score.name for score in task.score([("", [targets[0]])], [targets[0]], 0)] == [
+        "bleu",
+        "chrf",
+        "exact_match",
+    ]
     assert (task.length("我们去学校"), task.length("we go to school")) == (5, 4)
     many = [f"{chr(0x4E00 + n)}{chr(0x5E00 + n)}{chr(0x6E00 + 2 * n)}{chr(0x7E00 + n)}很长的句子" for n in range(400)]
     assert Convert.choose(Survey(400, many, many, "pairs"))[0]["tokens"]["size"] > 1600, "each character has a place"
