@@ -95,11 +95,11 @@ def test_json_lines_hold_what_they_should(cli: Regard, letters: Path) -> None:
     (item,) = cli.objects("predict", letters / "run", "cafe")
     assert item.keys() == {"source", "answers"}
     assert item["source"] == "cafe"
-    assert item["answers"][0].keys() == {"text", "score", "finished"}
+    assert item["answers"][0].keys() == {"text", "score", "normalised", "finished"}
     assert item["answers"][0]["text"] == "CAFE"
     assert item["answers"][0]["finished"] is True
     (more,) = cli.objects("predict", letters / "run", "cafe", "--alignment", "hard")
-    assert more["answers"][0].keys() == {"text", "score", "finished", "tokens", "source_tokens", "alignment"}
+    assert more["answers"][0].keys() == item["answers"][0].keys() | {"tokens", "source_tokens", "alignment"}
     assert more["answers"][0]["source_tokens"] == list("cafe")
     assert more["answers"][0]["tokens"] == list("CAFE")
 
@@ -112,6 +112,18 @@ def test_the_n_best_are_sorted_and_distinct(cli: Regard, letters: Path) -> None:
         scores = [answer["score"] for answer in answers]
         assert scores == sorted(scores, reverse=True)
     assert len(cli.lines("predict", letters / "run", "--n-best", "4", "ab", "cd")) == 8
+
+
+def test_the_n_best_come_in_the_order_that_is_shown(cli: Regard, letters: Path) -> None:
+    """Score ÷ length to the power of the penalty: not the order of the scores."""
+    orders = set()
+    for item in cli.objects("predict", letters / "run", "--n-best", "7", "--length-penalty", "2", *words(5)):
+        found = [(answer["normalised"], answer["score"]) for answer in item["answers"]]
+        assert found == sorted(found, reverse=True)
+        orders.add([score for _, score in found] == sorted((score for _, score in found), reverse=True))
+        for answer in item["answers"]:
+            assert answer["normalised"] == pytest.approx(answer["score"] / (len(answer["text"]) + 1) ** 2, rel=1e-4)
+    assert False in orders, "the order of the scores is another"
 
 
 def test_scores_are_log_probabilities(cli: Regard, letters: Path) -> None:
@@ -236,11 +248,25 @@ def test_evaluate_gives_signatures_and_intervals(cli: Regard, letters: Path) -> 
         assert score["low"] <= score["value"] <= score["high"]
         assert "nrefs:1" in score["signature"]
     answers = (cli.folder / "answers.txt").read_text().splitlines()
-    sources = list(dict.fromkeys(line.split("\t")[0] for line in (letters / "test.tsv").read_text().splitlines()))
-    assert len(answers) == len(sources)
-    right = sum(source.upper() == answer for source, answer in zip(sources, answers, strict=True))
-    assert exact["value"] == pytest.approx(100 * right / len(sources))
-    assert sum(bucket["items"] for bucket in report["by_length"]) == len(sources)
+    lines = (letters / "test.tsv").read_text().splitlines()
+    found = {line.split("\t")[0]: answer for line, answer in zip(lines, answers, strict=True)}
+    right = sum(source.upper() == answer for source, answer in found.items())
+    assert exact["value"] == pytest.approx(100 * right / len(found))
+    assert sum(bucket["items"] for bucket in report["by_length"]) == len(found)
+    assert len(report["by_length"]) > 2, "words of 2 to 6 letters are told apart"
+
+
+def test_evaluate_writes_an_answer_for_each_pair(cli: Regard, letters: Path) -> None:
+    """Pairs of the same source are scored as one, but the file of answers has a line for each of them."""
+    (cli.folder / "twice.tsv").write_text("cab\tCAB\nbad\tBAD\ncab\tcab\nbad\tBAD\nabc\tABC\n", encoding="utf-8")
+    report = json.loads(cli.run("evaluate", letters / "run", "twice.tsv", "--json", "-o", "answers.txt"))
+    assert report["scores"][0]["count"] == 3
+    assert (cli.folder / "answers.txt").read_text().splitlines() == ["CAB", "BAD", "CAB", "BAD", "ABC"]
+    assert "5 pairs have 3 sources: 2 pairs were joined" in cli.said
+    cli.run("evaluate", letters / "run", letters / "test.tsv", "--json", "-o", "answers.txt")
+    sources = [line.split("\t")[0] for line in (letters / "test.tsv").read_text().splitlines()]
+    assert len((cli.folder / "answers.txt").read_text().splitlines()) == len(sources)
+    assert ("joined" in cli.said) == (len(set(sources)) < len(sources))
 
 
 def test_evaluate_of_running_text_in_words(cli: Regard, numbers: Path) -> None:
@@ -248,11 +274,14 @@ def test_evaluate_of_running_text_in_words(cli: Regard, numbers: Path) -> None:
     assert re.search(r"BLEU +\d", text)
     assert re.search(r"BLEU: .*case:lc.*version:", text)
     assert "95 % interval" in text
-    assert len(re.findall(r"^ +\d+–\d+ +\d+ +[\d.]+$", text, re.MULTILINE)) >= 1
+    head, *rows = text.rstrip().split("\n\n")[-1].splitlines()
+    assert head.split() == ["source", "length", "items", "BLEU"]
+    assert len(rows) > 1
+    assert all(re.fullmatch(r"\d+(–\d+)? +\d+ +[\d.]+", row) and len(row) == len(head) for row in rows)
 
 
 def test_evaluate_searches_as_predict_does(cli: Regard, numbers: Path) -> None:
-    sources = list(dict.fromkeys(line.split("\t")[0] for line in (numbers / "test.tsv").read_text().splitlines()))
+    sources = [line.split("\t")[0] for line in (numbers / "test.tsv").read_text().splitlines()]
     found = {}
     for penalty in ("0", "10"):
         search = ("--beam", "4", "--length-penalty", penalty)

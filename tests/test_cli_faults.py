@@ -185,6 +185,8 @@ FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "no layers": (training("--set", "model.layers=0"), ("model.layers", "greater than or equal to 1", "0")),
     "heads that do not divide": (training(*TRANSFORMER, "--set", "model.heads=3"), ("256", "3", "heads")),
     "recurrent heads that do not divide": (training("--set", "model.kind=recurrent", "--set", "model.width=64", "--set", "model.heads=3"), ("64", "3", "heads")),
+    "heads without a score": (training("--set", "model.kind=recurrent", "--set", "model.attention=mean", "--set", "model.heads=3"), ("heads=3", "attention=mean", "model.heads=0")),
+    "heads without attention": (training("--set", "model.kind=recurrent", "--set", "model.heads=1", "--set", "model.attention=none"), ("heads=1 needs", "attention=none", "model.heads=0")),
     "unknown kind": (training("--set", "model.kind=magic"), ("model", "'magic'", "transformer", "recurrent")),
     "unknown score": (training("--set", "model.kind=recurrent", "--set", "model.attention=magic"), ("model.attention", "additive", "'magic'")),
     "unknown position": (training(*TRANSFORMER, "--set", "model.position=magic"), ("model.position", "sinusoidal", "'magic'")),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,11 @@ def choose(
     faults: str = "stop",
     encoding: str = "utf-8",
     task: str | None = None,
+    levels: Mapping[str, str] | None = None,
 ) -> tuple[Config, dict[str, str]]:
-    """All settings for these files, and the reason for each that was chosen."""
+    """All settings for these files, and the reason for each that was chosen; `levels` of tokens are known before."""
     seen, recognised = survey(train, faults, encoding, task)
+    seen = replace(seen, levels=levels or {})
     name = task or recognised
     sections, reasons = TASKS[name].choose(seen)
     held_out = max(1, min(1000, seen.count // 10, max(50, seen.count // 20)))

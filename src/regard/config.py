@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import os
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from regard.errors import UserError
 
@@ -93,6 +94,17 @@ class Recurrent(Section):
     tied: bool = Field(True, description="the output layer is the target's embedding table")
     ngrams: Ngrams = 1
     buckets: Buckets = 2**17
+
+    @model_validator(mode="after")
+    def _heads_have_a_score(self) -> Self:
+        if self.heads and self.attention in ("none", "mean"):
+            raise PydanticCustomError(
+                "heads",
+                "heads={heads} needs a score to look with, found attention={attention}: "
+                "set model.heads=0, or a score such as model.attention=additive",
+                {"heads": self.heads, "attention": self.attention},
+            )
+        return self
 
 
 class Bert(Layers):

@@ -152,8 +152,7 @@ class Report:
         if self.details:
             text += f"\n\n{self.details}"
         if self.buckets:
-            rows = [f"{b.low:>5}–{b.high:<5} {b.items:>7}  {b.score.value:8.2f}" for b in self.buckets]
-            text += f"\n\n source      items  {self.buckets[0].score.name}\n" + "\n".join(rows)
+            text += f"\n\n{metrics.render_buckets(self.buckets)}"
         return text
 
     def as_json(self) -> str:
@@ -170,9 +169,16 @@ def evaluate(
     by_length: bool = False,
     output: Path | None = None,
 ) -> Report:
-    """Scores on files with known answers, by length too if asked; `output` takes the answers."""
+    """Scores on files with known answers, by length too if asked; `output` takes the answers, one to each pair."""
     refuse_unknown(model, changes, Shown())
-    items = model.items(paths)
+    sources, items = model.sources_and_items(paths)
+    joined = len(items) < len(sources) and [source for source, _ in items] == [*dict.fromkeys(sources)]
+    if joined:
+        print(
+            f"{len(sources):,} pairs have {len(items):,} sources: {len(sources) - len(items):,} pairs were joined with "
+            "an earlier one of the same source, as alternatives",
+            file=sys.stderr,
+        )
     if output is not None and not output.parent.is_dir():
         raise UserError(f"{output}: cannot be written: there is no folder {output.parent}.")
     scores, answers = model.task.evaluate(items, **changes)
@@ -182,7 +188,9 @@ def evaluate(
         references = [texts for _, texts in items]
         scores[:2] = [metric(answers, references, lowercase=True) for metric in (metrics.bleu, metrics.chrf)]
     if output is not None:
-        output.write_text("".join(answer + "\n" for answer in answers), encoding="utf-8")
+        known = {source: answer for (source, _), answer in zip(items, answers, strict=True)}
+        lines = [known[source] for source in sources] if joined else answers
+        output.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     return Report(scores, _by_length(model, items, answers) if by_length else [], model.task.details(items, answers))
 
 

@@ -28,6 +28,7 @@ from regard.tasks import TASKS
 from regard.training import Trainer
 
 READING = re.compile("data.(faults|encoding)=")
+LEVEL = re.compile(r"tokens\.(\w*level)=(\w+)")
 # Settings that may differ when a run goes on: those that say where files lie, and those that change what comes out.
 MOVABLE = {"data": ("train", "valid", "test"), "decoding": ("beam", "length_penalty", "factor")}
 CHANGEABLE = {"training": ("minutes", "steps", "patience", "every"), "decoding": ("longest",)}
@@ -60,10 +61,15 @@ class Model:
 
     def items(self, paths: Sequence[str | Path]) -> list[Item]:
         """What a file holds for this task to be evaluated on."""
-        items = self.task.items(read(paths, self.config.task, self.config.data))
+        return self.sources_and_items(paths)[1]
+
+    def sources_and_items(self, paths: Sequence[str | Path]) -> tuple[list[str], list[Item]]:
+        """The sources of a file in its order, and its items: a task may join those of equal sources."""
+        pairs = list(read(paths, self.config.task, self.config.data))
+        items = self.task.items(pairs)
         if not items:
             raise UserError(f"{paths[0]}: there is no {UNITS[self.task.reads]} in it to evaluate on.")
-        return items
+        return [pair.source for pair in pairs], items
 
     def evaluate(self, paths: Sequence[str | Path], **changes: Any) -> tuple[list[metrics.Score], list[str]]:
         """The metrics on a file with known answers, and the answers they were computed from."""
@@ -276,7 +282,8 @@ def _settings(
         return config.model_copy(update={"data": config.data.model_copy(update=changed)}), {}
     # The data is read before the other settings are chosen, so how it is to be read must be known first.
     reading = dict(change.removeprefix("data.").split("=", 1) for change in changes if READING.match(change))
-    return choosing.choose(data, valid, test, task=task, **reading)
+    levels = {found[1]: found[2] for change in changes if (found := LEVEL.match(change))}
+    return choosing.choose(data, valid, test, task=task, levels=levels, **reading)
 
 
 def _names(paths: Sequence[str | Path] | str | Path) -> list[str]:

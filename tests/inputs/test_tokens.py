@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from regard.errors import UserError
+from regard.inputs import scripts
 from regard.inputs.tokens import END, LEVELS, PAD, SPECIALS, START, UNKNOWN, Tokenizer, choose_level, looks_like_symbols
 
 SENTENCES = [
@@ -71,7 +72,9 @@ def test_ids_pieces_and_groups_agree(text: str, level: str) -> None:
     assert tokenizer.encode_batch([text, "x", text]) == [ids, tokenizer.encode("x"), ids]
     assert len(tokenizer.pieces(text)) == len(groups) == len(ids)
     assert groups == sorted(groups)
-    assert set(groups) == set(range(len(words))) or not text.strip()
+    assert set(groups) == set(range(max(groups, default=-1) + 1))
+    unspaced = level in ("bpe", "unigram") and any(map(scripts.script, text))  # then a word has several units
+    assert not text.strip() or (len(set(groups)) >= len(words) if unspaced else len(set(groups)) == len(words))
     assert not {PAD, START, END} & set(ids)
     assert all(0 <= id < tokenizer.size for id in ids)
 
@@ -131,6 +134,27 @@ def test_sub_words(level: str) -> None:
     assert words == ["▁the", "▁houses,", "▁the", "▁mouse."]
     assert tokenizer.pieces_of([START, *tokenizer.encode("the mouse"), END]) == tokenizer.pieces("the mouse")
     assert tokenizer.groups_of([START, *tokenizer.encode("the mouse"), END]) == tokenizer.groups("the mouse")
+
+
+UNSPACED = {
+    "猫看见苹果。": ["猫", "看", "见", "苹", "果。"],
+    "私はコーヒーを人々に": ["私", "は", "コー", "ヒー", "を", "人々", "に"],  # ー and 々 belong to what they follow
+    "หมากินน้ำ": ["ห", "มา", "กิ", "น", "น้ำ"],  # and so do vowels and tones
+    "我买 iPhone手机ok吗": ["我", "买", "iPhone", "手", "机", "ok", "吗"],  # a script begins or ends
+    "ខ្ញុំ": ["ខ្ញុំ"],  # the second letter stands below the first
+    "Это дом": ["Это", "дом"],
+}
+
+
+@pytest.mark.parametrize("text", UNSPACED)
+def test_pieces_of_scripts_without_spaces_are_units(text: str) -> None:
+    """Each character is a piece here: none is seen next to another twice."""
+    tokenizer = Tokenizer.train([" ".join("".join(UNSPACED))], "bpe", 300)
+    pieces, groups = tokenizer.pieces(text), tokenizer.groups(text)
+    assert len(pieces) >= len(text.replace(" ", ""))
+    found = ["".join(p for p, g in zip(pieces, groups, strict=True) if g == unit) for unit in sorted({*groups})]
+    assert [unit.removeprefix("▁") for unit in found] == UNSPACED[text]
+    assert tokenizer.groups_of(tokenizer.encode(text)) == groups
 
 
 def test_unigram_takes_the_most_probable_segmentation() -> None:
@@ -249,7 +273,15 @@ LEVEL_SAMPLES = [
     (["abandon", "chat", "bonjour"], "characters"),
     (["Aa machen\tV;IMP;NOM(2,PL)", "gehen\tV;PST"], "characters"),
     (["3 March 2020", "12.03.2021", "2020-01-01"], "characters"),
-    (["这是一个很长的句子没有空格", "我们去学校"], "characters"),
+    (["这是一个很长的句子没有空格", "我们明天去学校上课"], "bpe"),
+    (["我们去学校。", "你好！", "他是谁？"], "bpe"),  # short, but sentences
+    (["私は毎朝学校へ行きます", "彼はコーヒーを飲んでいる"], "bpe"),
+    (["ฉันไปโรงเรียนทุกวันกับเพื่อนของฉัน", "แมวเห็นแอปเปิลสีแดงบนโต๊ะในบ้าน"], "bpe"),
+    (["王小明", "欧阳娜娜", "北京"], "characters"),  # names
+    (["東京都", "大阪府", "アレクサンドラ・スミス"], "characters"),
+    (["コンピューター", "インターナショナル"], "characters"),  # single words
+    (["มหาวิทยาลัย", "โรงเรียน", "คอมพิวเตอร์"], "characters"),
+    (["二〇二〇年十二月三十一日", "2021年3月5日", "一千二百三十四万五千六百七十八"], "characters"),  # dates, numbers
     (SENTENCES[:3], "bpe"),
     (
         [

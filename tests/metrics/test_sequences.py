@@ -24,6 +24,7 @@ from regard.metrics import (
     evaluate,
     exact_match,
     render,
+    render_buckets,
     resample,
     sequence_error_rate,
     symbol_error_rate,
@@ -92,6 +93,25 @@ def test_tokenised_lower_case_bleu_has_another_signature() -> None:
     signature = bleu(hypotheses, references, tokenize="none", lowercase=True).signature
     assert "case:lc" in signature
     assert "tok:none" in signature
+
+
+@pytest.mark.parametrize(
+    ("text", "changed", "name"),
+    [
+        ("我们明天去学校上课。", "我们今天去学校上课。", "zh"),
+        ("我们用Python和torch写代码,很快。", "我们用Python和torch写文章,很快。", "zh"),
+        ("私は毎朝コーヒーを飲みます。", "私は毎晩コーヒーを飲みます。", "char"),
+        ("แมวเห็นแอปเปิลบนโต๊ะ", "แมวเห็นแอปเปิลใต้โต๊ะ", "char"),
+        ("Wir sagen 你好 auf dem Weg zur Schule.", "Wir sagen 你好 auf dem Weg in die Schule.", "13a"),
+        ("Мы завтра пойдём в школу.", "Мы сегодня пойдём в школу.", "13a"),
+    ],
+)
+def test_bleu_of_scripts_without_spaces_is_of_their_characters(text: str, changed: str, name: str) -> None:
+    found = bleu([changed] * 3, [[text]] * 3, samples=0)
+    assert f"tok:{name}" in found.signature
+    assert found.value > 30, "tokens between spaces would be one or two, and BLEU nought"
+    assert found.value == pytest.approx(BLEU(tokenize=name).corpus_score([changed] * 3, [[text] * 3]).score)
+    assert "tok:13a" in bleu([changed], [[text]], tokenize="13a", samples=0).signature
 
 
 def test_error_rates_are_jiwers_with_one_reference() -> None:
@@ -222,6 +242,27 @@ def test_buckets_by_length_part_the_items() -> None:
 def test_buckets_by_characters() -> None:
     buckets = by_length(["abc", "a b", "abcd"], ["x"] * 3, [["x"]] * 3, exact_match, (3,), length=len)
     assert [(low, high, count) for low, high, count, _ in buckets] == [(0, 3, 2), (4, 4, 1)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "names"),
+    [
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], ["1–2", "3–4", "5–6", "7–8", "9–10"]),
+        ([3] * 50 + [4] * 30 + [9], ["3", "4", "5–9"]),
+        ([2], ["2"]),
+        ([0, 0, 1200, 7, 7], ["0", "1–7", "8–1,200"]),
+    ],
+)
+def test_buckets_are_chosen_by_the_lengths_that_there_are(lengths: list[int], names: list[str]) -> None:
+    sources = ["x" * length for length in lengths]
+    buckets = by_length(sources, ["a"] * len(sources), [["a"]] * len(sources), exact_match, length=len)
+    for low, high, count, _ in buckets:
+        assert count == sum(low <= length <= high for length in lengths)
+    assert sum(bucket.items for bucket in buckets) == len(lengths)
+    head, *rows = render_buckets(buckets).splitlines()
+    assert head.split("  ")[-1].strip() == "exact match"
+    assert [row.split()[0] for row in rows] == names
+    assert {row.index("100.00") + 6 for row in rows} == {len(head)}, "the digits end where their name does"
 
 
 def test_table_is_aligned_and_complete() -> None:

@@ -1,22 +1,28 @@
 """Converting: loss, search over real models, invariance under batching, alignments, and watching during a search."""
 
 import threading
+from pathlib import Path
 
 import pytest
 import torch
 from torch.nn.functional import log_softmax
 
 import regard
-from regard import config
+from regard import config, running
 from regard.backbones.dropout import Dropout
 from regard.errors import UserError
 from regard.inputs.tokens import START, Tokenizer
 from regard.models.bahdanau import recurrent
 from regard.models.transformer import transformer
+from regard.outputs import aligning
+from regard.outputs.classify import Classify
 from regard.outputs.convert import FINIS, Batch, Convert, Search
-from regard.outputs.task import Survey
+from regard.outputs.fill import Fill
+from regard.outputs.tag import Tag
+from regard.outputs.task import Survey, Task
 from regard.outputs.together import Together
 from regard.page import BEGINNING
+from tests.conftest import write_numbers
 
 WORDS = ["abc", "cab", "bca", "aabbcc", "c", "abcabcabc", "bb", "acacac"]
 
@@ -113,6 +119,19 @@ def test_alignments_are_rows_of_weights_for_each_token_and_the_end(kind: str) ->
         assert weights.shape == (len(row[1]) + 1, len(row[0]))
         assert weights.sum(-1) == pytest.approx(1, abs=1e-5)
         assert weights == pytest.approx(task.alignments([row])[0], abs=1e-5)
+
+
+@pytest.mark.parametrize("level", ["words", "bpe", "unigram"])
+def test_alignments_count_what_stands_between_blanks_at_every_level(level: str) -> None:
+    """Also where the tokens are words and punctuation marks: a mark is a part of the word that it touches."""
+    text, answer = 'Yes, "she" isn\'t (yet) here.', "Ja, sie - ist (noch) nicht da!"
+    source, target = (Tokenizer.train([each, each], level, 60) for each in (text, answer))
+    weights = torch.rand(len(target.encode(answer)), len(source.encode(text))).softmax(-1).numpy()
+    merged, rows, columns = aligning.in_words(weights, text, target.encode(answer), source, target)
+    assert len(weights) > len(rows)
+    assert (rows, columns) == (answer.split(), text.split())
+    assert merged.shape == (len(rows), len(columns))
+    assert merged.sum(-1) == pytest.approx(1, abs=1e-5)
 
 
 def test_a_model_without_attention_has_nothing_to_align() -> None:
@@ -244,3 +263,73 @@ def test_the_model_is_chosen_by_what_the_pairs_are_and_how_many(
     assert f"{count:,} pairs" in reasons["model.width"]
     assert (chosen.model.ngrams > 1) == ("model.ngrams" in reasons) == ((pair, count) == (STRINGS, 100_000))
     assert (chosen.training.steps is not None) == ("training.steps" in reasons) == ((pair, count) == (STRINGS, 1_000))
+
+
+def test_sentences_without_spaces_are_running_text() -> None:
+    """Sub-words, a Transformer and BLEU, as for any other; the vocabulary has room for what their letters make up."""
+    sources = ["我们明天去学校上课。", "猫看见桌子上的苹果。", "他昨天买了一本新书。"] * 40
+    targets = ["私は毎朝学校へ行きます", "彼はコーヒーを飲んでいる", "猫は机の上の林檎を見る"] * 40
+    sections, reasons = Convert.choose(Survey(120, sources, targets, "pairs"))
+    chosen = config.make({"task": "convert", "data": {"train": ["pairs.tsv"]}, **sections}, "the chosen settings")
+    assert (chosen.tokens.source_level, chosen.tokens.target_level, chosen.model.kind) == ("bpe", "bpe", "transformer")
+    assert "without spaces" in reasons["tokens.target_level"]
+    both = Tokenizer.train(targets, "bpe", 300)
+    task = Convert(transformer(both.size, both.size, layers=1, width=8, hidden=8, heads=1), both, both)
+    assert [score.name for score in task.score([("", [targets[0]])], [targets[0]], 0)] == [
+        "bleu",
+        "chrf",
+        "exact_match",
+    ]
+    assert (task.length("我们去学校"), task.length("we go to school")) == (5, 4)
+    many = [f"{chr(0x4E00 + n)}{chr(0x5E00 + n)}{chr(0x6E00 + 2 * n)}{chr(0x7E00 + n)}很长的句子" for n in range(400)]
+    assert Convert.choose(Survey(400, many, many, "pairs"))[0]["tokens"]["size"] > 1600, "each character has a place"
+
+
+def test_names_and_words_of_scripts_without_spaces_stay_strings() -> None:
+    names = ["王小明", "欧阳娜娜", "東京都", "コンピューター"] * 5
+    sections, _ = Convert.choose(Survey(20, names, names, "pairs"))
+    assert (sections["tokens"]["target_level"], sections["model"]["kind"]) == ("characters", "recurrent")
+
+
+@pytest.mark.parametrize("task", [Classify, Fill])
+def test_where_whole_words_count_sentences_without_spaces_are_read_by_characters(task: type[Task]) -> None:
+    texts = ["我们明天去学校上课。", "猫看见桌子上的苹果。"] * 20
+    sections, reasons = task.choose(Survey(40, texts, ["a", "b"] * 20, "texts"))
+    assert sections["tokens"]["level"] == "characters"
+    assert "without spaces" in reasons["tokens.level"]
+
+
+@pytest.mark.parametrize(
+    ("levels", "size", "joint"),
+    [
+        ([], 300, True),
+        (["words", "words"], None, False),  # there may be more words than sub-words
+        (["characters", "characters"], None, False),
+        (["unigram", "unigram"], 300, True),
+        (["characters", None], 300, False),
+        (["unigram", None], 300, False),
+        (["words", None], None, False),
+    ],
+)
+def test_what_is_chosen_fits_the_levels_that_are_given(
+    tmp_path: Path, levels: list[str | None], size: int | None, joint: bool
+) -> None:
+    write_numbers(tmp_path / "pairs.tsv")
+    text = (tmp_path / "pairs.tsv").read_text().replace("\t", " and one more digit\tin words ")
+    (tmp_path / "pairs.tsv").write_text(text)
+    names = zip(("tokens.source_level", "tokens.target_level"), levels, strict=False)
+    changes = [f"{name}={level}" for name, level in names if level]
+    chosen, reasons = running._settings([str(tmp_path / "pairs.tsv")], [], [], None, changes)
+    tokens = config.override(chosen, changes).tokens
+    assert (tokens.size, tokens.joint) == (size, joint)
+    assert ("tokens.size" in reasons, "tokens.joint" in reasons) == (size is not None, joint)
+
+
+@pytest.mark.parametrize("task", [Classify, Fill, Tag])
+@pytest.mark.parametrize("level", ["words", "bpe", "characters"])
+def test_other_tasks_choose_what_fits_a_given_level_too(task: type[Task], level: str) -> None:
+    texts = ["the cat sees an apple on the table", "a dog eats the book in the house"] * 20
+    sections, reasons = task.choose(Survey(40, texts, texts, "texts", {"level": level}))
+    fits = {"words": "words" if task is not Fill else None, "bpe": "sub-words" if task is Fill else None}.get(level)
+    assert (sections["tokens"].get("size") is not None) == ("tokens.size" in reasons) == (fits is not None)
+    assert fits is None or f" {fits}: " in reasons["tokens.size"]

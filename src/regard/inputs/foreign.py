@@ -20,6 +20,7 @@ import tokenizers
 from tokenizers import decoders
 
 from regard.errors import UserError
+from regard.inputs import scripts
 from regard.inputs.tokens import END, PAD, SHOWN_UNKNOWN, SPACE, STANDING, START, UNKNOWN, Tokenizer, understood
 
 SPARE_ROWS = 1_000_000  # that a model may have beyond the tokens of its vocabulary
@@ -97,20 +98,26 @@ class Foreign(Tokenizer):
         ]
 
     def groups(self, text: str) -> list[int]:
-        """By the place of each token in the text: how many words have begun before it."""
+        """By the place of each token in the text: how many words have begun before it, and how many units without a
+        space (`scripts.opens`)."""
         begins = [place for place, character in enumerate(text) if not character.isspace() and _blank(text, place - 1)]
-        found, word = [], 0
-        for _, _, place in self._pieces(text):
+        found, word, units, before = [], 0, 0, ""
+        for _, piece, place in self._pieces(text):
+            known = word
             while word + 1 < len(begins) and begins[word + 1] <= _skip(text, place):
                 word += 1
-            found.append(word)
+            units += word == known and scripts.opens(before, piece.removeprefix(SPACE))
+            before = piece.removeprefix(SPACE)
+            found.append(word + units)
         return found
 
     def groups_of(self, ids: Iterable[int]) -> list[int]:
         groups: list[int] = []
+        before = ""
         for piece in self.pieces_of(ids):
-            begins = piece.startswith(SPACE) or self.level == "symbols"
+            begins = piece.startswith(SPACE) or self.level == "symbols" or scripts.opens(before, piece)
             groups.append(0 if not groups else groups[-1] + begins)
+            before = piece.removeprefix(SPACE)
         return groups
 
     def content(self) -> dict[str, Any]:

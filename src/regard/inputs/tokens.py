@@ -31,8 +31,10 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
 from regard.errors import UserError
+from regard.inputs import scripts
 
 LEVELS = ("characters", "words", "symbols", "bpe", "unigram")
+SUB_WORDS = ("bpe", "unigram")
 PAD, UNKNOWN, START, END = range(4)
 # The spaces inside the names keep them out of reach: no token made from text can contain a space.
 SPECIALS = ("< pad >", "< unknown >", "< start >", "< end >")
@@ -103,7 +105,8 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def groups(self, text: str) -> list[int]:
-        """For each token the index of the word (see `words`) to which it belongs."""
+        """For each token the index of the word (see `words`) to which it belongs. In sub-words of a script without
+        spaces, where no word can be seen, pieces that begin with a letter count as words."""
 
     @abstractmethod
     def groups_of(self, ids: Iterable[int]) -> list[int]:
@@ -307,13 +310,14 @@ def _groups(units: list[str], level: str) -> list[int]:
     if level == "characters":
         return _character_groups(units)
     groups: list[int] = []
-    word, touching = -1, False
+    word, touching, before = -1, False, ""
     for unit in units:
         if level == "words":
             word += not (touching or unit.startswith(JOINER))
             touching = unit.endswith(JOINER)
         else:
-            word += level == "symbols" or unit.startswith(SPACE)
+            word += level == "symbols" or unit.startswith(SPACE) or scripts.opens(before, unit)
+            before = unit.removeprefix(SPACE)
         groups.append(max(word, 0))
     return groups
 
@@ -433,8 +437,12 @@ def choose_level(texts: Iterable[str]) -> tuple[str, str]:
             "symbols",
             f"{short:.0%} of what stands between spaces is 1 to 3 characters long, {len(symbols):,} distinct.",
         )
-    words = statistics.median(len(head.split()) for head in heads)
+    between = statistics.median(len(head.split()) for head in heads)
     length = statistics.median(map(len, heads))
-    if words <= 4:
-        return "characters", f"Half of the texts have at most {words:g} words and {length:g} characters."
-    return "bpe", f"The texts are sentences: half of them have {words:g} words or more."
+    if between > 4:
+        return "bpe", f"The texts are sentences: half of them have {between:g} words or more."
+    # Where no blanks are written, letters tell how much there is to read, and the marks at the end of sentences.
+    words = statistics.median(map(scripts.count_words, heads))
+    if words > 4 or 2 * sum(map(scripts.is_sentence, heads)) > len(heads):
+        return "bpe", f"The texts are sentences without spaces: half of them have {length:g} characters or more."
+    return "characters", f"Half of the texts have at most {between:g} words and {length:g} characters."

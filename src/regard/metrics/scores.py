@@ -176,6 +176,11 @@ def label_of(score: Score) -> str:
     return _LABELS.get(score.name, score.name.replace("_", " "))
 
 
+def value_of(score: Score) -> str:
+    """The number in a table, with room for a unit."""
+    return f"{score.value:.{_DECIMALS.get(score.name, 2)}f} {score.unit:1}"
+
+
 def render(scores: Sequence[Score]) -> str:
     """Lay scores out as an aligned table in plain text, their signatures below."""
     rows = [("metric", "score  ", "95 % interval", "items")]  # "score" stands above the digits, not the unit
@@ -185,7 +190,7 @@ def render(scores: Sequence[Score]) -> str:
         rows.append(
             (
                 label_of(score),
-                f"{score.value:.{digits}f} {score.unit:1}",
+                value_of(score),
                 interval,
                 str(score.count),
             )

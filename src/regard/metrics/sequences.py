@@ -7,16 +7,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.errors import UserError
+from regard.inputs import scripts
 from regard.metrics.scores import (
     SAMPLES,
     SEED,
     References,
     Score,
     check_items,
+    label_of,
     make_score,
     percentage,
     reference_counts,
+    value_of,
 )
+
+BUCKETS = 5  # of lengths, unless told otherwise
 
 TOKENIZERS = (
     "13a",
@@ -43,23 +48,34 @@ def bleu(
     hypotheses: Sequence[str],
     references: References,
     *,
-    tokenize: str = "13a",
+    tokenize: str | None = None,
     lowercase: bool = False,
     samples: int = SAMPLES,
     seed: int = SEED,
 ) -> Score:
     """Corpus BLEU by sacrebleu: the geometric mean of 1- to 4-gram precisions times the brevity penalty.
 
-    Detokenised text takes `tokenize="13a"`. The figures of older papers, on text already tokenised and often
+    Detokenised text takes `tokenize="13a"`, and is given it unless told otherwise; but n-grams of words are none where
+    no spaces are written. References that are mostly Chinese take "zh" (each character is a token), those in other
+    such scripts "char". The figures of older papers, on text already tokenised and often
     in lower case, take `tokenize="none"` and `lowercase=True`; the signature tells the two apart.
     """
     from sacrebleu.metrics.bleu import BLEU
 
+    tokenize = tokenize if tokenize is not None else tokenizer_for(references)
     if tokenize not in TOKENIZERS:
         raise UserError(f"Unknown BLEU tokenisation {tokenize!r}; choose one of {', '.join(TOKENIZERS)}.")
     # `force` only silences sacrebleu's warning that text is already tokenised, which "none" says it is.
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
     return _by_sacrebleu("bleu", metric, hypotheses, references, samples, seed)
+
+
+def tokenizer_for(references: References) -> str:
+    """The tokenisation of BLEU that suits the script of the references."""
+    texts = [text for allowed in references for text in allowed]
+    if not scripts.mostly_unspaced(texts):
+        return "13a"
+    return "zh" if scripts.mostly_han(texts) else "char"
 
 
 def chrf(
@@ -188,22 +204,26 @@ def by_length(
     hypotheses: Sequence[str],
     references: References,
     metric: Metric,
-    edges: Sequence[int] = (10, 20, 30, 40, 50),
+    edges: Sequence[int] | None = None,
     *,
     length: Callable[[str], int] = count_words,
 ) -> list[Bucket]:
     """Score apart the items with short and long sources, for the table of BLEU against sentence length.
 
-    Edges 10, 20 make the buckets 0–10, 11–20 and 21–(the longest found); buckets without items are left out.
-    `length` measures a source: words unless told (`len` counts characters).
+    Edges 10, 20 make the buckets 0–10, 11–20 and 21–(the longest found); buckets without items are left out. Without
+    edges there are up to five buckets of about equally many items, from the shortest found to the longest. `length`
+    measures a source: words unless told (`len` counts characters).
     """
     check_items(hypotheses, references)
     if len(sources) != len(hypotheses):
         raise UserError(f"Expected as many sources as hypotheses, found {len(sources)} for {len(hypotheses)}.")
-    if not edges or edges[0] < 0 or any(low >= high for low, high in pairwise(edges)):
-        raise UserError(f"The edges of the length buckets must be increasing numbers from 0 on, found {list(edges)}.")
     lengths = [length(source) for source in sources]
-    limits = [-1, *edges, max(max(lengths), edges[-1])]
+    if edges is None:
+        limits = [min(lengths) - 1, *_quantiles(lengths, BUCKETS)]
+    elif not edges or edges[0] < 0 or any(low >= high for low, high in pairwise(edges)):
+        raise UserError(f"The edges of the length buckets must be increasing numbers from 0 on, found {list(edges)}.")
+    else:
+        limits = [-1, *edges, max(max(lengths), edges[-1])]
     buckets = []
     for below, high in pairwise(limits):
         chosen = [item for item, size in enumerate(lengths) if below < size <= high]
@@ -211,3 +231,20 @@ def by_length(
             score = metric([hypotheses[item] for item in chosen], [references[item] for item in chosen])
             buckets.append(Bucket(below + 1, high, len(chosen), score))
     return buckets
+
+
+def _quantiles(lengths: Sequence[int], parts: int) -> list[int]:
+    """The lengths up to which 1/parts, 2/parts … of all are, each once; the last is the longest."""
+    shares = np.arange(1, parts + 1) / parts
+    return sorted({int(edge) for edge in np.quantile(lengths, shares, method="inverted_cdf")})
+
+
+def render_buckets(buckets: Sequence[Bucket]) -> str:
+    """The scores of buckets as an aligned table."""
+    rows = [("source length", "items", label_of(buckets[0].score) + "  ")]  # above the digits, not the unit
+    for bucket in buckets:
+        name = f"{bucket.low:,}" if bucket.low == bucket.high else f"{bucket.low:,}–{bucket.high:,}"
+        rows.append((name, f"{bucket.items:,}", value_of(bucket.score)))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = (f"{name:<{widths[0]}}  {items:>{widths[1]}}  {value:>{widths[2]}}" for name, items, value in rows)
+    return "\n".join(line.rstrip() for line in lines)

@@ -7,21 +7,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.inputs.tokens import Tokenizer
+from regard.inputs.tokens import SUB_WORDS, Tokenizer
 
 Aligned = tuple[NDArray[np.float32], list[str], list[str]]  # weights (answer units, source units), their names
-SUB_WORDS = ("bpe", "unigram")
+PARTS = ("words", *SUB_WORDS)  # levels whose tokens may be parts of a word: at that of words, its punctuation marks
 
 
 def in_words(
     weights: NDArray[np.float32], text: str, answer: list[int], source: Tokenizer, target: Tokenizer
 ) -> Aligned:
-    """Weights (answer tokens, source tokens) with the units' names; sub-words are merged into words."""
+    """Weights (answer tokens, source tokens) with the units' names: a word is what stands between blanks, whether its
+    tokens are sub-words, or itself and its punctuation. Characters and symbols stay what they are."""
     rows, columns = target.pieces_of(answer), source.pieces(text)
-    if target.level in SUB_WORDS:
+    if target.level in PARTS:
         groups = target.groups_of(answer)
         weights, rows = merged(weights, groups, np.mean), joined(rows, groups)
-    if source.level in SUB_WORDS:
+    if source.level in PARTS:
         groups = source.groups(text)
         weights, columns = merged(weights.T, groups, np.sum).T, joined(columns, groups)
     return weights, rows, columns

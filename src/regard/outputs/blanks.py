@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from regard.errors import UserError
-from regard.inputs.tokens import SPACE, STANDING, UNKNOWN, Tokenizer
-from regard.outputs.hiding import FIRST, SUB_WORDS
+from regard.inputs.tokens import SPACE, STANDING, SUB_WORDS, UNKNOWN, Tokenizer
+from regard.outputs.hiding import FIRST
 
 BLANK = re.compile(r"_{3,}|\[MASK\]")
 SHOWN = "___"

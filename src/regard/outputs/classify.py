@@ -21,9 +21,10 @@ from regard.data.batches import by_budget, pad
 from regard.data.reading import Pair
 from regard.errors import UserError
 from regard.inputs.embedding import positions_of
-from regard.inputs.tokens import END, START, Tokenizer, choose_level
+from regard.inputs.scripts import mostly_unspaced
+from regard.inputs.tokens import END, START, SUB_WORDS, Tokenizer, choose_level
 from regard.outputs import names
-from regard.outputs.aligning import SUB_WORDS, joined, merged
+from regard.outputs.aligning import joined, merged
 from regard.outputs.classifier import Batch, Classifier, Place, pool
 from regard.outputs.influence import influence
 from regard.outputs.invariance import difference
@@ -347,8 +348,12 @@ def _sides(name: str) -> tuple[page.Side, page.Side]:
 
 def _tokens(seen: Survey) -> tuple[dict[str, Any], dict[str, str]]:
     level, why = choose_level(seen.sources)
+    if level == "bpe" and mostly_unspaced(seen.sources):
+        level, why = "characters", "The texts are in a script without spaces: their words cannot be told apart."
     if level != "bpe":
         return {"level": level, "unknown": 0.0 if level == "characters" else 0.1}, {"tokens.level": why}
+    if (used := seen.level("level", "words")) != "words":
+        return {"level": "words", "lowercase": True, "unknown": 0.0 if used == "characters" else 0.1}, {}
     counts = Counter(word for text in seen.sources for word in text.lower().split())
     size = max(300, min(30_000, sum(count > 1 for count in counts.values())))
     return {"level": "words", "lowercase": True, "size": size, "unknown": 0.1}, {

@@ -23,7 +23,8 @@ from regard.data.batches import in_shares, pad
 from regard.data.reading import Pair
 from regard.data.store import Store
 from regard.errors import UserError
-from regard.inputs.tokens import END, PAD, START, Tokenizer, choose_level
+from regard.inputs.scripts import mostly_unspaced, parts
+from regard.inputs.tokens import END, PAD, START, SUB_WORDS, Tokenizer, choose_level
 from regard.models.bahdanau import recurrent
 from regard.models.transformer import transformer
 from regard.outputs import aligning, invariance
@@ -326,7 +327,8 @@ class Convert(Task):
         return self.answers([""] * place + [*texts], **changes | {"seed": seed})[place:]
 
     def _object(self, text: str, answer: Answer, shown: Shown) -> dict[str, Any]:
-        item: dict[str, Any] = {"text": answer.text, "score": answer.score, "finished": answer.finished}
+        item: dict[str, Any] = {"text": answer.text, "score": answer.score, "normalised": answer.normalised}
+        item["finished"] = answer.finished
         if shown.alignment:
             weights, rows, columns = self.aligned(text, answer.ids, answer.weights)
             item |= {"tokens": rows, "source_tokens": columns}
@@ -340,7 +342,7 @@ class Convert(Task):
         return kinds.get(self.target.level, "text")
 
     def length(self, text: str) -> int:
-        return metrics.count_words(text) if self.kind() == "text" else len(text)
+        return metrics.count_words(text) if self.kind() == "text" and not mostly_unspaced([text]) else len(text)
 
     def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
         """A model that writes no capitals is compared without them; the signatures say so."""
@@ -369,7 +371,7 @@ class Convert(Task):
         return [name for name in attentions(self.network) if name.endswith((".cross", ".glimpse"))]
 
     def aligned(self, text: str, answer: list[int], weights: NDArray[np.float32] | None = None) -> aligning.Aligned:
-        """Weights (answer units, source units) and the units' names; sub-words are merged into words.
+        """Weights (answer units, source units) and the units' names; sub-words and punctuation are merged into words.
 
         `weights` by tokens, if they are known; else they are computed.
         """
@@ -386,9 +388,9 @@ class Convert(Task):
             self.look([(self.source.encode(text), target)])
         source, answered = self.source.pieces(text), self.target.pieces_of(target)
         words: dict[page.Side, page.Words] = {}
-        if self.source.level in aligning.SUB_WORDS:
+        if self.source.level in SUB_WORDS:
             words["source"] = _words(source, self.source.groups(text))
-        if self.target.level in aligning.SUB_WORDS:
+        if self.target.level in SUB_WORDS:
             words["target"] = _words(answered, self.target.groups_of(target)).then(FINIS)
         if self.network.closed:
             source = [*source, FINIS]
@@ -457,11 +459,12 @@ def _sides(name: str) -> tuple[page.Side, page.Side]:
 
 def _tokens(seen: Survey) -> tuple[dict[str, Any], dict[str, str]]:
     (source, source_why), (target, target_why) = choose_level(seen.sources), choose_level(seen.targets)
-    joint = source == target == "bpe"
-    words = len({word for text in (seen.sources + seen.targets)[:100_000] for word in text.split()})
+    used = [seen.level("source_level", source), seen.level("target_level", target)]
+    joint = source == target == "bpe" and used[0] == used[1] and used[0] in SUB_WORDS
+    words = len({word for text in (seen.sources + seen.targets)[:100_000] for word in parts(text)})
     size = None
     reasons = {"tokens.source_level": source_why, "tokens.target_level": target_why}
-    if "bpe" in (source, target):
+    if {*used} & {*SUB_WORDS} and "words" not in used:  # of which there may be many more
         size = 4_000 if seen.count < 10_000 else 8_000 if seen.count < 300_000 else 16_000
         size = min(size, max(300, words))
         reasons["tokens.size"] = f"{size:,} sub-words: enough for {seen.count:,} pairs to show each of them often"

@@ -20,11 +20,13 @@ from regard.config import Bert, Config, Layers, Level, Section
 from regard.data.batches import by_budget, pad
 from regard.data.reading import Pair
 from regard.errors import UserError
-from regard.inputs.tokens import END, START, UNKNOWN, Tokenizer, choose_level
+from regard.inputs.scripts import mostly_unspaced
+from regard.inputs.scripts import parts as parts_of
+from regard.inputs.tokens import END, START, SUB_WORDS, UNKNOWN, Tokenizer, choose_level
 from regard.models.bert import bert
 from regard.models.xlnet import xlnet
 from regard.outputs import hiding, invariance
-from regard.outputs.aligning import SUB_WORDS, joined, merged
+from regard.outputs.aligning import joined, merged
 from regard.outputs.blanks import Blanked, Candidates, parse
 from regard.outputs.filler import Batch, Filler, Masked, Permuted, targets_of
 from regard.outputs.task import LEARN_FROM, Item, Row, Shown, Survey, Task, Vocabularies
@@ -392,13 +394,15 @@ class Fill(Task):
     def choose(cls, seen: Survey) -> tuple[dict[str, Any], dict[str, str]]:
         lines = [text for text in seen.sources if text.strip()]
         level, why = choose_level(lines)
+        if level == "bpe" and mostly_unspaced(lines):
+            level, why = "characters", "The text is in a script without spaces: its words cannot be told apart."
         reasons = {"tokens.level": why}
         tokens: dict[str, Any] = {"level": level}
         sample = [word for line in lines for word in line.split()]
         words = round(len(sample) * seen.count / max(1, len(seen.sources)))
-        if level == "bpe":
+        if seen.level("level", level) in SUB_WORDS:
             most = 4_000 if words < 300_000 else 8_000 if words < 20_000_000 else 16_000
-            tokens["size"] = min(most, max(300, len({*sample})))
+            tokens["size"] = min(most, max(300, len({part for line in lines for part in parts_of(line)})))
             reasons["tokens.size"] = f"{tokens['size']:,} sub-words: enough for {words:,} words to show each often"
         if 0.02 < 1 - len(lines) / max(1, len(seen.sources)) < 0.5:
             tokens["text"] = "paragraph"

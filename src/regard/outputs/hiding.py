@@ -11,12 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
-from regard.inputs.tokens import SPACE, SPECIALS, Tokenizer
+from regard.inputs.tokens import SPACE, SPECIALS, SUB_WORDS, Tokenizer
 from regard.metrics.likelihoods import perplexity
 from regard.metrics.scores import SEED, Score, make_score, percentage
 
 FIRST = len(SPECIALS)  # the first id that stands for something in the text
-SUB_WORDS = ("bpe", "unigram")
 
 
 def how_many(lengths: NDArray[Any], rate: float) -> NDArray[np.int64]:

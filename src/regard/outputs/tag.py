@@ -310,6 +310,9 @@ class Tag(Task):
             else "each tag is chosen by itself: they follow no strict order",
         }
         tokens = {"level": "words", "lowercase": True, "size": size, "unknown": 0.2 if few else 0.1}
+        if seen.level("level", "words") != "words":
+            tokens["size"] = None
+            del reasons["tokens.size"]
         training = {"budget": 4096, "rate": 2e-3, "warmup": 200}
         output = {"kind": "crf" if spans else "softmax"}
         return {"tokens": tokens, "model": model, "output": output, "training": training}, reasons

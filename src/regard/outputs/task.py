@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -38,12 +38,18 @@ LEARN_FROM = 1_000_000  # pairs that vocabularies are learned from
 
 @dataclass(frozen=True)
 class Survey:
-    """What choosing settings needs to know of the training data: its size, a sample, and what form it has."""
+    """What choosing settings needs to know of the training data: its size, a sample, and what form it has; and which
+    levels of tokens are given, for what is chosen has to fit them ("source_level": "words")."""
 
     count: int
     sources: list[str]
     targets: list[str]
     description: str
+    levels: Mapping[str, str] = field(default_factory=dict)
+
+    def level(self, name: str, chosen: str) -> str:
+        """The level that will be used."""
+        return self.levels.get(name, chosen)
 
 
 @dataclass(frozen=True)

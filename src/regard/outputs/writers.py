@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from regard import config
 from regard.config import Activation, Config, Dropout, Heads, Hidden, Layers, Level, Position, Section, Width
-from regard.inputs.tokens import choose_level
+from regard.inputs.tokens import SUB_WORDS, choose_level
 from regard.models.gpt import gpt
 from regard.models.lstm import lstm
 from regard.models.transformer_xl import transformer_xl
@@ -129,8 +129,9 @@ def _tokens(seen: Survey, characters: float) -> tuple[dict[str, Any], str]:
     if level != "symbols" and characters < 5e6:
         level, why = "characters", "the text is short: its characters are learned, and kept exactly"
     elif level != "symbols":
+        level, why = "bpe", "the text is long enough to learn sub-words from"
+    if seen.level("level", level) in SUB_WORDS:
         size = 4_000 if characters < 5e7 else 8_000
-        level, why = "bpe", f"the text is long enough to learn {size:,} sub-words from"
     return {"level": level, "size": size, "context": 128}, why
 
 
