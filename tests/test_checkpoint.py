@@ -316,6 +316,18 @@ def test_a_full_disk_loses_nothing_and_is_made_up_for(
     assert regard.load(run).predict(["abc"])
 
 
+def test_a_disk_that_is_full_to_the_end_is_told_with_what_is_saved(pairs: Path, small_disk: Path) -> None:
+    run = small_disk / "run"
+    said = torture.train(pairs, run, at={12: lambda _: _fill(small_disk)})
+    assert said is not None
+    assert f"10 of {torture.STEPS} steps are saved, but " in said
+    assert "No space left on device" in said
+    assert not [*run.rglob("*.partial")], "what is left of an attempt would be in the way of the next"
+    (small_disk / "ballast").unlink()
+    assert torture.train(pairs, run) is None
+    assert regard.load(run).predict(["abc"])
+
+
 def test_a_disk_that_stays_full_ends_with_a_sentence_and_the_state_before(pairs: Path, small_disk: Path) -> None:
     run = small_disk / "run"
     said = torture.train(pairs, run, at={12: lambda _: _fill(small_disk), 17: torture.stop})

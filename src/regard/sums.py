@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from regard.errors import UserError
@@ -76,7 +76,7 @@ def publish(folder: Path, files: Mapping[str, bytes | Path]) -> None:
             before = read_sums(folder)
         except UserError:
             before = {}  # none yet, or damaged: what is written now is sound
-        partials = {name: _partial(folder / name, content) for name, content in files.items()}
+        partials = _partials(folder, files)
         after = {name: [sha256(partial)] for name, partial in partials.items()}
         write_sums(folder, before | {name: [*before.get(name, []), *sums] for name, sums in after.items()})
         for name, partial in partials.items():
@@ -146,13 +146,31 @@ def render(sums: Sums) -> bytes:
     return (json.dumps({"files": sums, "own": own}, indent=1, sort_keys=True) + "\n").encode()
 
 
+def _partials(folder: Path, files: Mapping[str, bytes | Path]) -> dict[str, Path]:
+    """All of them, or none: on a full disk what is left of an attempt would be in the way of the next."""
+    partials: dict[str, Path] = {}
+    try:
+        for name, content in files.items():
+            partials[name] = _partial(folder / name, content)
+    except OSError:
+        for partial in partials.values():
+            partial.unlink(missing_ok=True)
+        raise
+    return partials
+
+
 def _partial(path: Path, content: bytes | Path) -> Path:
     partial = path.with_name(path.name + ".partial")
-    if isinstance(content, Path):
-        shutil.copyfile(content, partial)
-    else:
-        partial.write_bytes(content)
-    sync(partial)
+    try:
+        if isinstance(content, Path):
+            shutil.copyfile(content, partial)
+        else:
+            partial.write_bytes(content)
+        sync(partial)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
     return partial
 
 

@@ -90,7 +90,8 @@ class Trainer:
         self.window: Window = []
         self.times: deque[float] = deque(maxlen=LATELY)  # seconds of the last steps
         self.stepped = self.began = 0.0  # seconds of steps since this training began or went on, and when that was
-        self.saved = 0.0  # seconds of training when the state was last saved
+        self.saved = 0.0  # seconds of training when the state was last saved, or that was tried
+        self.safe = 0  # the newest step whose state is on disk
         self.needed: list[set[str]] = []  # checkpoints that the newest states name
 
     # ---- the loop -------------------------------------------------------------------------------------------------
@@ -362,8 +363,10 @@ class Trainer:
         try:
             sums.publish(self.run, {model.name: chosen})
         except sums.Unwritable as error:
+            some = f"{self.safe or 'none'} of {self.at.step} steps"
             raise UserError(
-                f"All steps are saved, but {_plain(error)}: mend that and give the same command."
+                f"{'All steps' if self.safe == self.at.step else some} are saved, but {_plain(error)}: mend that and "
+                "give the same command."
             ) from error
         checkpoint.put_weights(self.task.network, checkpoint.load_weights(model), model)
         self.progress.say(f"peak memory: {memory.gigabytes(memory.peak(self.world.device))}")
@@ -391,7 +394,7 @@ class Trainer:
                 f"step {self.at.step} is not saved: {_plain(error)}; training goes on and tries again, {older}"
             )
             return False
-        self.needed = [*self.needed, {*self.at.kept}][-checkpoint.KEEP :]
+        self.needed, self.safe = [*self.needed, {*self.at.kept}][-checkpoint.KEEP :], self.at.step
         return True
 
     def _still_wanted(self) -> dict[str, str]:
@@ -419,7 +422,7 @@ class Trainer:
         if self.how.steps is not None and self.how.steps != self.at.steps:
             say(f"training.steps was {self.at.steps}, is {self.how.steps}: the learning rate follows the new number")
             self.at.steps = self.how.steps
-        self.saved = self.at.seconds
+        self.saved, self.safe = self.at.seconds, self.at.step
         if self.world.first:
             self._check_kept(say)
             with suppress(OSError):
