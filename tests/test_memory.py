@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+import regard
 from regard import checking, choosing, memory, preparing
 from regard import config as settings
 from regard.config import Config, Training
@@ -119,6 +120,15 @@ def test_too_much_is_said_with_a_remedy(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(settings, "memory", lambda: 200 * 2**20)
     found = checking.check([str(data)], [])[0]
     assert re.search(r"more than the 0.21 GB of this machine: --set training.budget=\d+ training.accumulate=2$", found)
+
+
+def test_a_training_that_cannot_fit_is_refused_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_numbers(tmp_path / "data.tsv", 100)
+    monkeypatch.setattr(settings, "memory", lambda: 200 * 2**20)
+    with pytest.raises(UserError, match=r"^Training needs about .* more than the 0.21 GB .*training.accumulate=2\.$"):
+        regard.train(data, tmp_path / "run", steps=1, set=["model.width=8"], quiet=True)
 
 
 def test_a_model_too_large_to_try_is_told_to_be_smaller() -> None:

@@ -37,6 +37,7 @@ PART = 8  # this share of the largest batch is tried, and twice as much
 # Measured on Linux (docs/performance.md): what lies between blocks that are in use, and what the libraries take once
 # they have begun to compute. A GPU's own count has neither: it is of tensors alone.
 GAPS, LIBRARIES = 1.3, 70 * 2**20
+WRONG = 1.2  # predictions were within 15 % of what was needed
 SAVING = 12  # bytes for each weight while a state is written or checkpoints are averaged; no batch is in memory then
 ROW = 64  # bytes for each row of the training data while the batches of an epoch are made
 
@@ -53,6 +54,11 @@ class Need:
     @property
     def total(self) -> int:
         return self.program + self.model + self.batch
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it is more than there is, even if the prediction is as wrong as one has been."""
+        return self.total > WRONG * self.there
 
     def sentence(self, how: Training) -> str:
         """What is needed, and what to do if that is more than there is."""

@@ -194,7 +194,7 @@ class Trainer:
             )
 
     def _foretell(self) -> None:
-        """Say what will be needed; how several processes share it, a trial in one of them does not show."""
+        """Say what will be needed, and refuse what cannot be had; how several processes share it, a trial in one of them does not show."""
         if self.world.size > 1:
             return
         plain = Loss(self.network)
@@ -202,6 +202,8 @@ class Trainer:
             need = memory.predict(
                 self.network, lambda rows: self._loss(self.reader.content(rows), plain), self.batches, self.world.device
             )
+        if need.hopeless:  # a system that has promised memory ends the process when it has none
+            raise UserError(f"T{need.sentence(self.how)[1:]}.".replace("\n", "; "))
         self.progress.say(need.sentence(self.how))
 
     def _try_largest(self) -> None:
