@@ -194,7 +194,10 @@ class Trainer:
             )
 
     def _foretell(self) -> None:
-        """Say what will be needed, and refuse what cannot be had; how several processes share it, a trial in one of them does not show."""
+        """Say what will be needed, and refuse what cannot be had.
+
+        How several processes share it, a trial in one of them does not show.
+        """
         if self.world.size > 1:
             return
         plain = Loss(self.network)
