@@ -1,5 +1,6 @@
 """Every fault a user can cause is one sentence and a non-zero exit, never a traceback: a table, run through `main`."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from regard.cli import main
+from regard.outputs.task import readable
 from tests.conftest import write_letters
 
 PAIRS = "".join(
@@ -365,6 +367,47 @@ def test_closed_standard_input_is_said(place: Place) -> None:
     done = subprocess.run(command, capture_output=True, timeout=120, check=False)
     assert done.returncode == 1
     assert done.stderr.decode().startswith("regard: Standard input is closed")
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"PYTHONIOENCODING": "latin-1:strict"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+)
+def test_results_are_utf_8_whatever_the_locale_says(place: Place, environment: dict[str, str]) -> None:
+    done = regard(["predict", place.run, "café ジ", "--json"], **environment)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.decode())["source"] == "café ジ"
+    said = regard(["predict", place.path("ジ"), "a"], **environment)
+    assert said.returncode == 1
+    assert b"Traceback" not in said.stderr
+
+
+def test_a_text_that_is_not_utf_8_is_marked(place: Place) -> None:
+    done = regard(["predict", place.run, os.fsdecode(b"caf\xe9"), "--json"], PYTHONIOENCODING="utf-8:strict")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.decode())["source"] == "caf\ufffd"
+    page = regard(["show", place.run, os.fsdecode(b"caf\xe9"), "--answer", os.fsdecode(b"\xe9A"), "-o", "a.html"])
+    assert page.returncode == 0, page.stderr
+
+
+def test_half_a_surrogate_pair_is_marked() -> None:
+    assert readable("a\ud800b\udfff ジ\udce9") == "a\ufffdb\ufffd ジ\ufffd"
+
+
+def test_closed_outputs_are_no_traceback(place: Place) -> None:
+    script = [sys.executable, "-c", "from regard.cli import main; main()", "predict"]
+    cases = {">&-": (place.run, 1), "2>&-": (place.run, 0), "2>&- ": (place.path("none"), 1)}
+    for closed, (run, code) in cases.items():
+        command = ["bash", "-c", f'"$@" {closed}', "bash", *script, run, "cafe"]
+        done = subprocess.run(command, capture_output=True, timeout=120, check=False)
+        assert done.returncode == code, done
+        assert done.stdout == (b"" if code else b"CAFE\n")
+        said = done.stderr.decode().splitlines()
+        assert [line.startswith("regard: Standard output is closed") for line in said] == [True] * (closed == ">&-")
 
 
 def test_a_full_disk_is_said(place: Place) -> None:

@@ -5,6 +5,7 @@ Commands import what they need when they run, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
@@ -280,6 +281,7 @@ def example(model: Any) -> str:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; a fault of the user's is one sentence, never a traceback (REGARD_DEBUG=1 shows it)."""
+    _open_outputs()
     sys.exit(_guarded(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -292,7 +294,18 @@ def spread(arguments: list[str]) -> list[str]:
     return found
 
 
+def _open_outputs() -> None:
+    """What is written is UTF-8, whatever the locale or PYTHONIOENCODING says; where nobody listens, nothing is said."""
+    if sys.stderr is None:  # closed: print would write to standard output instead
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (open as long as the process)
+    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):  # not a stand-in; escaped: names of files that are not UTF-8
+            stream.reconfigure(encoding="utf-8", errors=errors)
+
+
 def _run(arguments: list[str]) -> int:
+    if sys.stdout is None:
+        raise UserError("Standard output is closed, where results go: leave it open, or send it to /dev/null.")
     command = typer.main.get_command(app)
     try:  # `app()` would answer a closed pipe itself, with exit code 1
         with warnings.catch_warnings(), command.make_context("regard", spread(arguments)) as context:
