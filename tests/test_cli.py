@@ -59,6 +59,11 @@ def test_the_last_line_may_end_or_not(cli: Regard, letters: Path, given: str, co
     assert cli.run("predict", letters / "run", given=given).count("\n") == count
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_line(cli: Regard, letters: Path) -> None:
+    with_mark, without = (cli.lines("predict", letters / "run", "--json", given=f"{mark}cafe\nbad\n") for mark in ("\ufeff", ""))
+    assert with_mark == without
+
+
 def test_blanks_around_a_text_change_nothing(cli: Regard, letters: Path) -> None:
     first, second = cli.lines("predict", letters / "run", "--with-score", "  cafe\u3000", "cafe")
     assert first == second

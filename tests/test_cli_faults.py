@@ -354,11 +354,22 @@ def test_an_impossible_size_is_refused_before_memory_is_taken(place: Place) -> N
     assert not Path(place.path("run")).exists()
 
 
-def test_bad_input_lines_are_named_and_those_before_them_answered(place: Place) -> None:
-    done = regard(["predict", place.run], b"ab\nb\xe9\n")
+@pytest.mark.parametrize(
+    ("bad", "fault"), [(b"b\xe9", "byte 2 is not UTF-8"), (b"ab" * 5000, "The text 'abababababababababababababab")]
+)
+def test_bad_input_lines_are_named_and_those_before_them_answered(place: Place, bad: bytes, fault: str) -> None:
+    done = regard(["predict", place.run], b"ab\ncafe\n" + bad + b"\nab\n")
     assert done.returncode == 1
-    assert done.stderr.decode().splitlines()[-1].startswith("regard: standard input:2: byte 2 is not UTF-8")
-    assert b"Traceback" not in done.stderr
+    assert done.stdout == b"AB\nCAFE\n"
+    (said,) = done.stderr.decode().splitlines()
+    assert said.startswith(f"regard: standard input:3: {fault}")
+
+
+def test_texts_before_one_that_is_too_long_are_answered(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called(["predict", place.run, "ab", "ab" * 5000]) == 1
+    out, err = capsys.readouterr()
+    assert out == "AB\n"
+    assert err.startswith("regard: The text 'abab"), "arguments are not counted as lines"
 
 
 def test_closed_standard_input_is_said(place: Place) -> None:

@@ -125,8 +125,8 @@ def predict(
     engines.use(model, engine, changes, say)
     if text and len(text) == 1 and predicting.stream(model, text[0], changes, shown, sys.stdout):
         return
-    lines = predicting.standard_input() if not text else iter([text])
-    predicting.predict(model, lines, changes, shown, sys.stdout)
+    lines, origin = (iter([text]), "") if text else (predicting.standard_input(), predicting.INPUT)
+    predicting.predict(model, lines, changes, shown, sys.stdout, origin)
 
 
 @app.command(short_help="Score a model on known answers.")

@@ -148,6 +148,9 @@ class Task(ABC):
         """A text as those of the training data were read."""
         return readable(text).strip()
 
+    def refuse(self, text: str, changes: dict[str, Any]) -> None:  # noqa: B027  (most tasks answer every text)
+        """Complain of a text that cannot be answered."""
+
     def trial(self, text: str) -> str:
         """What somebody may ask first, made from a text of the data."""
         return text
