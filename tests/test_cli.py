@@ -121,6 +121,17 @@ def test_the_n_best_are_sorted_and_distinct(cli: Regard, letters: Path) -> None:
 
 def test_the_n_best_come_in_the_order_that_is_shown(cli: Regard, letters: Path) -> None:
     """Score ÷ length to the power of the penalty: not the order of the scores."""
+def test_every_line_has_as_many_answers_as_are_asked_for(cli: Regard, letters: Path) -> None:
+    three = ["predict", letters / "run", "--n-best", "3"]
+    lines = cli.lines(*three, given="ab\n\ncafe\n")
+    assert [lines[0], *lines[3:7]] == ["AB", "", "", "", "CAFE"]
+    assert len(lines) == 9
+    few = cli.lines(*three, "--longest", "1", "--n-best", "1000", "--with-score", "ab", "")
+    assert len(few) == 2000
+    assert few[999] == "-inf\t", "there are not so many letters"
+    assert few[1000] == "0.0000\t"
+
+
     orders = set()
     for item in cli.objects("predict", letters / "run", "--n-best", "7", "--length-penalty", "2", *words(5)):
         found = [(answer["normalised"], answer["score"]) for answer in item["answers"]]

@@ -93,7 +93,7 @@ def predict(
     run: Run,
     text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]…", help="texts; lines of standard input if there are none")] = None,
     beam: Annotated[int | None, typer.Option(help="hypotheses kept by the search; 1 is greedy")] = None,
-    n_best: Annotated[int, typer.Option(help="answers to each text, a line each; the order is that of score ÷ length to the power of --length-penalty, which --json calls normalised")] = 1,
+    n_best: Annotated[int, typer.Option(help="answers to each text: --n-best lines for each line, empty ones where fewer are found; the order is that of score ÷ length to the power of --length-penalty, which --json calls normalised")] = 1,
     length_penalty: Annotated[float | None, typer.Option(help="score ÷ length to this power")] = None,
     minimum: Annotated[int, typer.Option(help="fewest tokens of an answer")] = 0,
     longest: Annotated[int | None, typer.Option(help="most tokens of an answer")] = None,

@@ -22,7 +22,8 @@ from regard.running import Model
 INPUT = "standard input"  # as complaints name it
 AHEAD = PLACES  # lines taken together at most
 UNCHANGED = {"n_best": 1, "minimum": 0}  # what these options are unless somebody gives them
-RANGES = {"beam": (1, 1000), "n_best": (1, 1000), "minimum": (0, 10_000), "longest": (1, 10_000)}
+RANGES = {"beam": (1, 1000), "n_best": (1, 1000), "minimum": (0, 10_000), "longest": (1, 10_000), "seed": (0, 10**12)}
+RANKED = ("beam", "length_penalty")  # what a draw does without
 
 
 def load(run: Path, others: Sequence[Path]) -> Model:
@@ -40,11 +41,11 @@ def changes(looks: dict[str, Any], draws: dict[str, Any], *, sample: bool) -> di
     `looks` is how the most probable answers are looked for, `draws` how answers are drawn instead, if `sample`.
     """
     for name, (low, high) in RANGES.items():
-        value = looks.get(name)
+        value = (looks | draws).get(name)
         if value is not None and not low <= value <= high:
             raise UserError(f"{_option(name)} is {value}, expected {low} to {high:,}.")
     given = {name: value for name, value in (looks | draws).items() if value not in (None, UNCHANGED.get(name))}
-    beam, n_best, minimum, longest = (given.get(name) for name in RANGES)
+    beam, n_best, minimum, longest = (given.get(name) for name in ("beam", "n_best", "minimum", "longest"))
     if n_best and beam and n_best > beam:
         raise UserError(f"--n-best is {n_best} and --beam {beam}: a beam finds at most as many answers as its size.")
     if minimum and longest and minimum > longest:
@@ -52,6 +53,9 @@ def changes(looks: dict[str, Any], draws: dict[str, Any], *, sample: bool) -> di
     unused = [_option(name) for name in draws if name in given]
     if unused and not sample:
         raise UserError(f"{unused[0]} changes how answers are drawn: give --sample too, or leave it out.")
+    ranks = [_option(name) for name in RANKED if name in given]
+    if ranks and sample:
+        raise UserError(f"{ranks[0]} changes how the best answers are looked for, but these are drawn: leave it out.")
     if sample and n_best and n_best > 1:
         raise UserError(f"--n-best is {n_best}, but --sample draws one answer: draw again with another --seed.")
     return {"seed": 1, **given} if sample else given

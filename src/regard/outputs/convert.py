@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -311,7 +312,8 @@ class Convert(Task):
                 items = [self._object(text, answer, shown) for answer in found]
                 yield json.dumps({"source": text, "answers": items}, ensure_ascii=False)
                 continue
-            for answer in found:
+            nothing = Answer("", -math.inf, -math.inf, False, [])  # so that each text has as many lines
+            for answer in found + [nothing] * (changes.get("n_best", 1) - len(found)):
                 parts = [f"{answer.score:.4f}"] if shown.with_score else []
                 parts.append(" ".join(answer.text.split("\n")))
                 if shown.alignment:

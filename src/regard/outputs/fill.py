@@ -301,6 +301,8 @@ class Fill(Task):
                 continue
             for score, parts in found:
                 yield (f"{score:.4f}\t" if shown.with_score else "") + (row.filled(parts) if row.blanks else text)
+            for _ in range(changes.get("n_best", 1) - len(found)):  # so that each text has as many lines
+                yield f"{-math.inf:.4f}\t" if shown.with_score else ""
 
     def _vectors(self, texts: Sequence[str], shown: Shown) -> Iterator[str]:
         for text, (words, vectors) in zip(texts, self.embeddings(texts), strict=True):
