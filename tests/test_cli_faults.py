@@ -20,6 +20,8 @@ PAIRS = "".join(
 ).encode()
 
 TRANSFORMER = ["--set", "model.kind=transformer"]
+LATIN = os.fsdecode(b"fran\xe7ais")  # a name that is not UTF-8
+UNWRITABLE = ("fran\\udce7ais", "not UTF-8", "rename")
 
 
 @dataclass(frozen=True)
@@ -244,6 +246,15 @@ FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "unknown alignment": (predicting("--alignment", "foo"), ("--alignment", "'foo'", "hard or soft")),
     "alignment without attention": (lambda at: ["predict", str(at.blind / "run"), "ab", "--alignment", "hard"], ("no attention",)),
     "input too long": (lambda at: ["predict", at.run, "ab" * 5000], ("too long", "10,000 tokens", "data.longest")),
+    # ---- names that are not UTF-8
+    "name of data": (lambda at: ["train", at.path(LATIN), "-o", at.path("run")], UNWRITABLE),
+    "name of validation data": (training("--valid", LATIN), UNWRITABLE),
+    "name of test data": (training("--test", LATIN), UNWRITABLE),
+    "name of a run": (training("-o", LATIN), UNWRITABLE),
+    "name of a start": (training("--from", LATIN), UNWRITABLE),
+    "name of an average": (lambda at: ["average", at.run, "-o", at.path(LATIN)], UNWRITABLE),
+    "name of an import": (lambda at: ["import", at.path("none"), "-o", at.path(LATIN)], UNWRITABLE),
+    "name of a demo": (lambda at: ["demo", "-o", at.path(LATIN)], UNWRITABLE),
     # ---- pictures
     "unknown suffix": (lambda at: ["show", at.run, "abc", "-o", at.path("a.gif")], ("a.gif", "'.gif'", ".png")),
     "no suffix": (lambda at: ["show", at.run, "abc", "-o", at.path("a")], ("suffix", ".png")),

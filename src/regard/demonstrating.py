@@ -26,6 +26,7 @@ SETTINGS = {
 
 def demonstrate(run: Path, minutes: float) -> None:
     """Write the dates, train, say how well it reads held-out and unseen ones, and draw where it looked."""
+    running.refuse_unwritable(run)
     say = Progress().say
     say(dates.describe())
     found = dates.splits(TRAIN, HELD_OUT, 1)

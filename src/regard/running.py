@@ -6,6 +6,8 @@ import fcntl
 import json
 import os
 import re
+import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -155,6 +157,9 @@ def train(
     `start` is a run whose vocabulary and weights this one begins with, and whose tokens and model it has; a YAML file
     keeps its own settings. `set` overrides settings: `set=["training.rate=0.002"]`. Returns the trained model.
     """
+    refuse_unwritable(
+        *_names(data), *_names(valid), *_names(test), *(name for name in (out, start) if name is not None)
+    )
     progress = Progress(quiet=quiet)
     run = Path(out) if out is not None else Path("runs") / _stem(_names(data)[0])
     chosen, reasons = _settings(_names(data), _names(valid), _names(test), task, set)
@@ -168,6 +173,22 @@ def train(
     if start is not None:
         reasons["training.start"] = starting.REASON
     return run_training(config, reasons, run, progress)
+
+
+def run_folder(data: str | Path | Sequence[str | Path], out: str | Path | None) -> Path:
+    """The run folder of a training."""
+    return Path(out) if out is not None else Path("runs") / _stem(_names(data)[0])
+
+
+def refuse_unwritable(*names: str | Path) -> None:
+    """Names that settings and cards, which are UTF-8, could not hold: better now than after a training."""
+    for name in map(str, names):
+        shown = name.encode("utf-8", "backslashreplace").decode()
+        if shown == name:
+            continue
+        if sys.getfilesystemencoding() != "utf-8":
+            raise UserError(f"{shown}: this name cannot be read in your locale: set LC_ALL=C.UTF-8.")
+        raise UserError(f"{shown}: this name is not UTF-8, and would be written to files that are: rename it.")
 
 
 def _started(config: Config, start: Path, run: Path, *, adapt: bool) -> Config:
@@ -245,6 +266,7 @@ def _prepared(config: Config, run: Path, say: Say, files: str) -> Prepared:
 
 def average(run: Path, last: int | None, output: Path) -> Path:
     """A new run folder whose weights are the mean of the last checkpoints of another."""
+    refuse_unwritable(run, output)
     model = load(run)
     paths = sorted((run / "checkpoints").glob("*.safetensors"))[-model.config.training.average :]
     if not paths:

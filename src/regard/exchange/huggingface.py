@@ -44,6 +44,7 @@ EXAMPLES = ("Yes, it's 7 o'clock.", "a b c", "Ärger über Öl; naïve  façade"
 
 def take_up(folder: Path, run: Path) -> Model:
     """A run folder from a published model, ready to be used or to be where a training starts from."""
+    running.refuse_unwritable(folder, run)
     facts = Facts.read(need(folder, CONFIG))
     kind = KINDS.get(str(facts.get("model_type")))
     if kind is None:

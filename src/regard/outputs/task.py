@@ -68,8 +68,8 @@ class Shown:
 
 
 def readable(text: str) -> str:
-    """A text that UTF-8 can write. Bytes that Python could not decode are in it as lone surrogates: where they are UTF-8
-    after all, as in an ASCII locale, they are decoded now; any other is U+FFFD."""
+    """A text that UTF-8 can write. Bytes that Python could not decode are in it as lone surrogates: where they are
+    UTF-8 after all, as in an ASCII locale, they are decoded now; any other is U+FFFD."""
     if text.isascii():
         return text
     lone = re.sub("[\ud800-\udc7f\udd00-\udfff]", "\ufffd", text)  # such as no byte becomes
