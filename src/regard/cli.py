@@ -61,7 +61,7 @@ def train(
 
     Example: regard train words.tsv --minutes 5
     """
-    from regard import running
+    from regard import checkpoint, running
     from regard.training import Interrupted
 
     try:
@@ -77,14 +77,18 @@ def train(
             task=task,
             start=start,
         )
-    except Interrupted:
-        say("stopped; everything is saved. Go on with the same command:")
+    except (Interrupted, KeyboardInterrupt) as stop:  # in a step, or outside of them: preparing, averaging, evaluating
+        whole = isinstance(stop, Interrupted)
+        if not whole and not checkpoint.states(running.run_folder(data, output)):
+            raise
+        say(f"stopped; {'everything' if whole else 'the last state'} is saved. Go on with the same command:")
         say(f"  regard {shlex.join(sys.argv[1:])}")
         raise typer.Exit(130) from None
     if int(os.environ.get("RANK", "0")):
         return  # one of several processes: the first one talks
-    say(f"try: regard predict {model.folder} {shlex.quote(example(model))}")
-    say(f"     regard show {model.folder} {shlex.quote(example(model))} -o alignment.png")
+    tried = f"{running.quoted(model.folder)} {shlex.quote(example(model))}"
+    say(f"try: regard predict {tried}")
+    say(f"     regard show {tried} -o alignment.png")
     print(model.folder)
 
 
@@ -218,10 +222,11 @@ def take_up(
 
     Example: regard import bert-base-uncased -o runs/bert, then regard train reviews.tsv --from runs/bert
     """
+    from regard import running
     from regard.exchange import huggingface
 
     model = huggingface.take_up(folder, output or Path("runs") / folder.resolve().name)
-    say(f"a model that {model.task.does}; train it further: regard train DATA --from {model.folder}")
+    say(f"a model that {model.task.does}; train it further: regard train DATA --from {running.quoted(model.folder)}")
     print(model.folder)
 
 

@@ -62,8 +62,8 @@ def demonstrate(run: Path, minutes: float) -> None:
     print("What to try next:")
     started = Path(sys.argv[0])  # such as .venv/bin/regard, where no other is on the path
     command = os.path.relpath(started) if started.name == "regard" and not shutil.which("regard") else "regard"
-    print(f"  {command} predict {run} '3 mars 2024' 'lundi 5 mai 1997'")
-    print(f"  {command} show {run} '3 mars 2024' -o mars.html")
+    print(f"  {command} predict {running.quoted(run)} '3 mars 2024' 'lundi 5 mai 1997'")
+    print(f"  {command} show {running.quoted(run)} '3 mars 2024' -o mars.html")
     print(f"  {command} train your-pairs.tsv        # source<TAB>target on each line")
 
 

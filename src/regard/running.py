@@ -161,7 +161,7 @@ def train(
         *_names(data), *_names(valid), *_names(test), *(name for name in (out, start) if name is not None)
     )
     progress = Progress(quiet=quiet)
-    run = Path(out) if out is not None else Path("runs") / _stem(_names(data)[0])
+    run = run_folder(data, out)
     chosen, reasons = _settings(_names(data), _names(valid), _names(test), task, set)
     config = chosen if start is None else _started(chosen, Path(start), run, adapt=bool(reasons))
     changes = {"minutes": minutes, "steps": steps, "seed": seed}
@@ -281,7 +281,7 @@ def average(run: Path, last: int | None, output: Path) -> Path:
     chosen = paths[-(last or len(paths)) :]
     note = (
         f"# {output.name}\n\nThe mean of {len(chosen)} checkpoints of {model.folder.name}.\n\n"
-        f"- is it better? `regard evaluate {output} DATA` beside `regard evaluate {model.folder} DATA`\n"
+        f"- is it better? `regard evaluate {quoted(output)} DATA` beside `regard evaluate {quoted(run)} DATA`\n"
     )
     files: dict[str, bytes | Path] = {name: run / name for name in loaded(model.config)}
     files |= {"model.safetensors": checkpoint.as_bytes(checkpoint.average(chosen)), "README.md": note.encode()}
@@ -310,6 +310,11 @@ def _settings(
 
 def _names(paths: Sequence[str | Path] | str | Path) -> list[str]:
     return [str(paths)] if isinstance(paths, str | Path) else [str(path) for path in paths]
+
+
+def quoted(path: str | Path) -> str:
+    """A path as a shell takes it."""
+    return shlex.quote(str(path))
 
 
 def _stem(path: str) -> str:
@@ -379,7 +384,7 @@ def _default(config: Config, section: str, key: str) -> Any:
 
 def _write_card(model: Model, trainer: Trainer, progress: Progress) -> None:
     """README.md of the run: data, scores, how to use it."""
-    config, at = model.config, trainer.at
+    config, at, run = model.config, trainer.at, quoted(model.folder)
     parameters = sum(p.numel() for p in model.network.parameters())
     names = " and ".join(config.data.train)
     lines = [
@@ -391,8 +396,8 @@ def _write_card(model: Model, trainer: Trainer, progress: Progress) -> None:
         f"- {at.step:,} steps, {at.seconds / 60:.1f} minutes, best validation at step {at.best_step:,}",
         f"- peak memory: {memory.gigabytes(memory.peak(trainer.world.device))}",
         *([f"- started from {config.training.start}"] if config.training.start else []),
-        f"- train it again: `regard train {model.folder / 'config.yaml'} -o {model.folder}-again`",
-        f"- use it: `regard predict {model.folder} \"…\"`, `regard show {model.folder} \"…\" -o picture.png`",
+        f"- train it again: `regard train {quoted(model.folder / 'config.yaml')} -o {quoted(f'{model.folder}-again')}`",
+        f"- use it: `regard predict {run} \"…\"`, `regard show {run} \"…\" -o picture.png`",
     ]  # fmt: skip
     found = [("validation", model.task.evaluate(trainer.valid)[0])]
     if config.data.test:
