@@ -53,9 +53,6 @@ def changes(looks: dict[str, Any], draws: dict[str, Any], *, sample: bool) -> di
     unused = [_option(name) for name in draws if name in given]
     if unused and not sample:
         raise UserError(f"{unused[0]} changes how answers are drawn: give --sample too, or leave it out.")
-    ranks = [_option(name) for name in RANKED if name in given]
-    if ranks and sample:
-        raise UserError(f"{ranks[0]} changes how the best answers are looked for, but these are drawn: leave it out.")
     if sample and n_best and n_best > 1:
         raise UserError(f"--n-best is {n_best}, but --sample draws one answer: draw again with another --seed.")
     return {"seed": 1, **given} if sample else given
@@ -165,6 +162,9 @@ def refuse_unknown(model: Model, changes: dict[str, Any], shown: Shown) -> None:
     for name in given:
         if name not in model.task.options:
             raise UserError(f"{_option(name)} means nothing to a model that {model.task.does}: leave it out.")
+    ranks = [_option(name) for name in RANKED if name in changes]
+    if ranks and "seed" in changes:
+        raise UserError(f"{ranks[0]} changes how the best answers are looked for, but these are drawn: leave it out.")
 
 
 def _known_to_all(chunks: Iterator[list[str]], world: World) -> Iterator[list[str]]:
