@@ -59,6 +59,13 @@ def test_the_last_line_may_end_or_not(cli: Regard, letters: Path, given: str, co
     assert cli.run("predict", letters / "run", given=given).count("\n") == count
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_line(cli: Regard, letters: Path) -> None:
+    with_mark, without = (
+        cli.lines("predict", letters / "run", "--json", given=f"{mark}cafe\nbad\n") for mark in ("\ufeff", "")
+    )
+    assert with_mark == without
+
+
 def test_blanks_around_a_text_change_nothing(cli: Regard, letters: Path) -> None:
     first, second = cli.lines("predict", letters / "run", "--with-score", "  cafe\u3000", "cafe")
     assert first == second
@@ -112,6 +119,17 @@ def test_the_n_best_are_sorted_and_distinct(cli: Regard, letters: Path) -> None:
         scores = [answer["score"] for answer in answers]
         assert scores == sorted(scores, reverse=True)
     assert len(cli.lines("predict", letters / "run", "--n-best", "4", "ab", "cd")) == 8
+
+
+def test_every_line_has_as_many_answers_as_are_asked_for(cli: Regard, letters: Path) -> None:
+    three = ["predict", letters / "run", "--n-best", "3"]
+    lines = cli.lines(*three, given="ab\n\ncafe\n")
+    assert [lines[0], *lines[3:7]] == ["AB", "", "", "", "CAFE"]
+    assert len(lines) == 9
+    few = cli.lines(*three, "--longest", "1", "--n-best", "1000", "--with-score", "ab", "")
+    assert len(few) == 2000
+    assert few[999] == "-inf\t", "there are not so many letters"
+    assert few[1000] == "0.0000\t"
 
 
 def test_the_n_best_come_in_the_order_that_is_shown(cli: Regard, letters: Path) -> None:
@@ -397,6 +415,34 @@ def test_the_same_command_again_goes_on(cli: Regard, blind: Path) -> None:
     assert "regard predict runs/data" in cli.said
     assert cli.run(*command, "--steps", "3") == "runs/data\n"
     assert "going on at step 3" in cli.said
+
+
+def test_stopped_after_the_last_step_it_says_how_to_go_on(
+    cli: Regard, blind: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    shutil.copy(blind / "data.tsv", cli.folder / "my data.tsv")
+    command = ["train", "my data.tsv", "-o", "my runs/a", "--steps", "2", "--set", "model.width=8"]
+    monkeypatch.setattr("sys.argv", ["regard", *command])
+    with monkeypatch.context() as patched:
+        patched.setattr("regard.running._prepared", stop)
+        cli.run(*command, code=130)
+        assert cli.said.endswith("regard: stopped\n"), "there is nothing to go on with yet"
+    with monkeypatch.context() as patched:
+        patched.setattr("regard.running._write_card", stop)
+        cli.run(*command, code=130)
+    assert cli.said.splitlines()[-2:] == [
+        "stopped; the last state is saved. Go on with the same command:",
+        "  regard train 'my data.tsv' -o 'my runs/a' --steps 2 --set model.width=8",
+    ]
+    assert cli.run(*command) == "my runs/a\n"
+    assert "try: regard predict 'my runs/a' " in cli.said, "as a shell takes it"
+    assert "     regard show 'my runs/a' " in cli.said
+    card = (cli.folder / "my runs/a/README.md").read_text()
+    assert "`regard predict 'my runs/a' " in card
+    assert "`regard train 'my runs/a/config.yaml' -o 'my runs/a-again'`" in card
 
 
 def test_several_settings_may_follow_one_set(cli: Regard, blind: Path) -> None:

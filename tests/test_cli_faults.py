@@ -1,5 +1,6 @@
 """Every fault a user can cause is one sentence and a non-zero exit, never a traceback: a table, run through `main`."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from regard.cli import main
+from regard.outputs.task import readable
 from tests.conftest import write_letters
 
 PAIRS = "".join(
@@ -18,6 +20,8 @@ PAIRS = "".join(
 ).encode()
 
 TRANSFORMER = ["--set", "model.kind=transformer"]
+LATIN = os.fsdecode(b"fran\xe7ais")  # a name that is not UTF-8
+UNWRITABLE = ("fran\\udce7ais", "not UTF-8", "rename")
 
 
 @dataclass(frozen=True)
@@ -230,7 +234,10 @@ FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "top p beyond 1": (predicting("--sample", "--top-p", "2"), ("top_p", "2")),
     "top k of none": (predicting("--sample", "--top-k", "0"), ("top_k", "0")),
     "sampling options without --sample": (predicting("--temperature", "0.5"), ("--temperature", "--sample")),
-    "negative seed of a sample": (predicting("--sample", "--seed", "-1"), ("seed", "-1")),
+    "negative seed of a sample": (predicting("--sample", "--seed", "-1"), ("--seed is -1", "expected 0 to")),
+    "endless seed of a sample": (predicting("--sample", "--seed", "9" * 30), ("--seed is 999", "expected 0 to")),
+    "beam of a sample": (predicting("--sample", "--beam", "3"), ("--beam", "drawn", "leave it out")),
+    "length penalty of a sample": (predicting("--sample", "--length-penalty", "1"), ("--length-penalty", "drawn")),
     "negative length penalty": (predicting("--length-penalty", "-1"), ("length penalty", "-1")),
     "negative minimum": (predicting("--minimum", "-1"), ("minimum", "-1")),
     "no longest": (predicting("--longest", "0"), ("--longest", "0")),
@@ -239,6 +246,15 @@ FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "unknown alignment": (predicting("--alignment", "foo"), ("--alignment", "'foo'", "hard or soft")),
     "alignment without attention": (lambda at: ["predict", str(at.blind / "run"), "ab", "--alignment", "hard"], ("no attention",)),
     "input too long": (lambda at: ["predict", at.run, "ab" * 5000], ("too long", "10,000 tokens", "data.longest")),
+    # ---- names that are not UTF-8
+    "name of data": (lambda at: ["train", at.path(LATIN), "-o", at.path("run")], UNWRITABLE),
+    "name of validation data": (training("--valid", LATIN), UNWRITABLE),
+    "name of test data": (training("--test", LATIN), UNWRITABLE),
+    "name of a run": (training("-o", LATIN), UNWRITABLE),
+    "name of a start": (training("--from", LATIN), UNWRITABLE),
+    "name of an average": (lambda at: ["average", at.run, "-o", at.path(LATIN)], UNWRITABLE),
+    "name of an import": (lambda at: ["import", at.path("none"), "-o", at.path(LATIN)], UNWRITABLE),
+    "name of a demo": (lambda at: ["demo", "-o", at.path(LATIN)], UNWRITABLE),
     # ---- pictures
     "unknown suffix": (lambda at: ["show", at.run, "abc", "-o", at.path("a.gif")], ("a.gif", "'.gif'", ".png")),
     "no suffix": (lambda at: ["show", at.run, "abc", "-o", at.path("a")], ("suffix", ".png")),
@@ -352,11 +368,22 @@ def test_an_impossible_size_is_refused_before_memory_is_taken(place: Place) -> N
     assert not Path(place.path("run")).exists()
 
 
-def test_bad_input_lines_are_named_and_those_before_them_answered(place: Place) -> None:
-    done = regard(["predict", place.run], b"ab\nb\xe9\n")
+@pytest.mark.parametrize(
+    ("bad", "fault"), [(b"b\xe9", "byte 2 is not UTF-8"), (b"ab" * 5000, "The text 'abababababababababababababab")]
+)
+def test_bad_input_lines_are_named_and_those_before_them_answered(place: Place, bad: bytes, fault: str) -> None:
+    done = regard(["predict", place.run], b"ab\ncafe\n" + bad + b"\nab\n")
     assert done.returncode == 1
-    assert done.stderr.decode().splitlines()[-1].startswith("regard: standard input:2: byte 2 is not UTF-8")
-    assert b"Traceback" not in done.stderr
+    assert done.stdout == b"AB\nCAFE\n"
+    (said,) = done.stderr.decode().splitlines()
+    assert said.startswith(f"regard: standard input:3: {fault}")
+
+
+def test_texts_before_one_that_is_too_long_are_answered(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called(["predict", place.run, "ab", "ab" * 5000]) == 1
+    out, err = capsys.readouterr()
+    assert out == "AB\n"
+    assert err.startswith("regard: The text 'abab"), "arguments are not counted as lines"
 
 
 def test_closed_standard_input_is_said(place: Place) -> None:
@@ -365,6 +392,47 @@ def test_closed_standard_input_is_said(place: Place) -> None:
     done = subprocess.run(command, capture_output=True, timeout=120, check=False)
     assert done.returncode == 1
     assert done.stderr.decode().startswith("regard: Standard input is closed")
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"PYTHONIOENCODING": "latin-1:strict"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+)
+def test_results_are_utf_8_whatever_the_locale_says(place: Place, environment: dict[str, str]) -> None:
+    done = regard(["predict", place.run, "café ジ", "--json"], **environment)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.decode())["source"] == "café ジ"
+    said = regard(["predict", place.path("ジ"), "a"], **environment)
+    assert said.returncode == 1
+    assert b"Traceback" not in said.stderr
+
+
+def test_a_text_that_is_not_utf_8_is_marked(place: Place) -> None:
+    done = regard(["predict", place.run, os.fsdecode(b"caf\xe9"), "--json"], PYTHONIOENCODING="utf-8:strict")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.decode())["source"] == "caf\ufffd"
+    page = regard(["show", place.run, os.fsdecode(b"caf\xe9"), "--answer", os.fsdecode(b"\xe9A"), "-o", "a.html"])
+    assert page.returncode == 0, page.stderr
+
+
+def test_half_a_surrogate_pair_is_marked() -> None:
+    assert readable("a\ud800b\udfff ジ\udce9") == "a\ufffdb\ufffd ジ\ufffd"
+
+
+def test_closed_outputs_are_no_traceback(place: Place) -> None:
+    script = [sys.executable, "-c", "from regard.cli import main; main()", "predict"]
+    cases = {">&-": (place.run, 1), "2>&-": (place.run, 0), "2>&- ": (place.path("none"), 1)}
+    for closed, (run, code) in cases.items():
+        command = ["bash", "-c", f'"$@" {closed}', "bash", *script, run, "cafe"]
+        done = subprocess.run(command, capture_output=True, timeout=120, check=False)
+        assert done.returncode == code, done
+        assert done.stdout == (b"" if code else b"CAFE\n")
+        said = done.stderr.decode().splitlines()
+        assert [line.startswith("regard: Standard output is closed") for line in said] == [True] * (closed == ">&-")
 
 
 def test_a_full_disk_is_said(place: Place) -> None:

@@ -5,6 +5,7 @@ Commands import what they need when they run, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
@@ -60,7 +61,7 @@ def train(
 
     Example: regard train words.tsv --minutes 5
     """
-    from regard import running
+    from regard import checkpoint, running
     from regard.training import Interrupted
 
     try:
@@ -76,14 +77,18 @@ def train(
             task=task,
             start=start,
         )
-    except Interrupted:
-        say("stopped; everything is saved. Go on with the same command:")
+    except (Interrupted, KeyboardInterrupt) as stop:  # in a step, or outside of them: preparing, averaging, evaluating
+        whole = isinstance(stop, Interrupted)
+        if not whole and not checkpoint.states(running.run_folder(data, output)):
+            raise
+        say(f"stopped; {'everything' if whole else 'the last state'} is saved. Go on with the same command:")
         say(f"  regard {shlex.join(sys.argv[1:])}")
         raise typer.Exit(130) from None
     if int(os.environ.get("RANK", "0")):
         return  # one of several processes: the first one talks
-    say(f"try: regard predict {model.folder} {shlex.quote(example(model))}")
-    say(f"     regard show {model.folder} {shlex.quote(example(model))} -o alignment.png")
+    tried = f"{running.quoted(model.folder)} {shlex.quote(example(model))}"
+    say(f"try: regard predict {tried}")
+    say(f"     regard show {tried} -o alignment.png")
     print(model.folder)
 
 
@@ -92,7 +97,7 @@ def predict(
     run: Run,
     text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]…", help="texts; lines of standard input if there are none")] = None,
     beam: Annotated[int | None, typer.Option(help="hypotheses kept by the search; 1 is greedy")] = None,
-    n_best: Annotated[int, typer.Option(help="answers to each text, a line each; the order is that of score ÷ length to the power of --length-penalty, which --json calls normalised")] = 1,
+    n_best: Annotated[int, typer.Option(help="answers to each text: --n-best lines for each line, empty ones where fewer are found; the order is that of score ÷ length to the power of --length-penalty, which --json calls normalised")] = 1,
     length_penalty: Annotated[float | None, typer.Option(help="score ÷ length to this power")] = None,
     minimum: Annotated[int, typer.Option(help="fewest tokens of an answer")] = 0,
     longest: Annotated[int | None, typer.Option(help="most tokens of an answer")] = None,
@@ -124,8 +129,8 @@ def predict(
     engines.use(model, engine, changes, say)
     if text and len(text) == 1 and predicting.stream(model, text[0], changes, shown, sys.stdout):
         return
-    lines = predicting.standard_input() if not text else iter([text])
-    predicting.predict(model, lines, changes, shown, sys.stdout)
+    lines, origin = (iter([text]), "") if text else (predicting.standard_input(), predicting.INPUT)
+    predicting.predict(model, lines, changes, shown, sys.stdout, origin)
 
 
 @app.command(short_help="Score a model on known answers.")
@@ -217,10 +222,11 @@ def take_up(
 
     Example: regard import bert-base-uncased -o runs/bert, then regard train reviews.tsv --from runs/bert
     """
+    from regard import running
     from regard.exchange import huggingface
 
     model = huggingface.take_up(folder, output or Path("runs") / folder.resolve().name)
-    say(f"a model that {model.task.does}; train it further: regard train DATA --from {model.folder}")
+    say(f"a model that {model.task.does}; train it further: regard train DATA --from {running.quoted(model.folder)}")
     print(model.folder)
 
 
@@ -280,6 +286,7 @@ def example(model: Any) -> str:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; a fault of the user's is one sentence, never a traceback (REGARD_DEBUG=1 shows it)."""
+    _open_outputs()
     sys.exit(_guarded(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -292,7 +299,18 @@ def spread(arguments: list[str]) -> list[str]:
     return found
 
 
+def _open_outputs() -> None:
+    """What is written is UTF-8, whatever the locale or PYTHONIOENCODING says; where nobody listens, nothing is said."""
+    if sys.stderr is None:  # closed: print would write to standard output instead
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (open as long as the process)
+    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):  # not a stand-in; escaped: names of files that are not UTF-8
+            stream.reconfigure(encoding="utf-8", errors=errors)
+
+
 def _run(arguments: list[str]) -> int:
+    if sys.stdout is None:
+        raise UserError("Standard output is closed, where results go: leave it open, or send it to /dev/null.")
     command = typer.main.get_command(app)
     try:  # `app()` would answer a closed pipe itself, with exit code 1
         with warnings.catch_warnings(), command.make_context("regard", spread(arguments)) as context:

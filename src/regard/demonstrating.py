@@ -26,6 +26,7 @@ SETTINGS = {
 
 def demonstrate(run: Path, minutes: float) -> None:
     """Write the dates, train, say how well it reads held-out and unseen ones, and draw where it looked."""
+    running.refuse_unwritable(run)
     say = Progress().say
     say(dates.describe())
     found = dates.splits(TRAIN, HELD_OUT, 1)
@@ -61,8 +62,8 @@ def demonstrate(run: Path, minutes: float) -> None:
     print("What to try next:")
     started = Path(sys.argv[0])  # such as .venv/bin/regard, where no other is on the path
     command = os.path.relpath(started) if started.name == "regard" and not shutil.which("regard") else "regard"
-    print(f"  {command} predict {run} '3 mars 2024' 'lundi 5 mai 1997'")
-    print(f"  {command} show {run} '3 mars 2024' -o mars.html")
+    print(f"  {command} predict {running.quoted(run)} '3 mars 2024' 'lundi 5 mai 1997'")
+    print(f"  {command} show {running.quoted(run)} '3 mars 2024' -o mars.html")
     print(f"  {command} train your-pairs.tsv        # source<TAB>target on each line")
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import select
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +19,11 @@ from regard.outputs.task import PLACES, Item, Shown
 from regard.parallel import World, together
 from regard.running import Model
 
+INPUT = "standard input"  # as complaints name it
 AHEAD = PLACES  # lines taken together at most
 UNCHANGED = {"n_best": 1, "minimum": 0}  # what these options are unless somebody gives them
-RANGES = {"beam": (1, 1000), "n_best": (1, 1000), "minimum": (0, 10_000), "longest": (1, 10_000)}
+RANGES = {"beam": (1, 1000), "n_best": (1, 1000), "minimum": (0, 10_000), "longest": (1, 10_000), "seed": (0, 10**12)}
+RANKED = ("beam", "length_penalty")  # what a draw does without
 
 
 def load(run: Path, others: Sequence[Path]) -> Model:
@@ -38,11 +41,11 @@ def changes(looks: dict[str, Any], draws: dict[str, Any], *, sample: bool) -> di
     `looks` is how the most probable answers are looked for, `draws` how answers are drawn instead, if `sample`.
     """
     for name, (low, high) in RANGES.items():
-        value = looks.get(name)
+        value = (looks | draws).get(name)
         if value is not None and not low <= value <= high:
             raise UserError(f"{_option(name)} is {value}, expected {low} to {high:,}.")
     given = {name: value for name, value in (looks | draws).items() if value not in (None, UNCHANGED.get(name))}
-    beam, n_best, minimum, longest = (given.get(name) for name in RANGES)
+    beam, n_best, minimum, longest = (given.get(name) for name in ("beam", "n_best", "minimum", "longest"))
     if n_best and beam and n_best > beam:
         raise UserError(f"--n-best is {n_best} and --beam {beam}: a beam finds at most as many answers as its size.")
     if minimum and longest and minimum > longest:
@@ -75,27 +78,44 @@ def standard_input() -> Iterator[list[str]]:
             complete += more
         if ended and waiting:
             complete.append(waiting)
-        if complete:
-            yield [_text(raw, number + i) for i, raw in enumerate(complete, 1)]
-            number += len(complete)
+        if complete and not number:
+            complete[0] = complete[0].removeprefix(BOM_UTF8)  # as those of files
+        texts, fault = _decoded(complete)
+        if texts:
+            yield texts
+        number += len(texts)
+        if fault:
+            raise UserError(f"{INPUT}:{number + 1}: {fault}")
 
 
-def _text(raw: bytes, number: int) -> str:
-    try:
-        return raw.decode("utf-8").rstrip("\r")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"standard input:{number}: byte {error.start + 1} is not UTF-8: convert the input first."
-        ) from error
+def _decoded(lines: list[bytes]) -> tuple[list[str], str]:
+    """The lines before the first that is not UTF-8, and what is wrong with that one."""
+    texts: list[str] = []
+    for raw in lines:
+        try:
+            texts.append(raw.decode("utf-8").rstrip("\r"))
+        except UnicodeDecodeError as error:
+            return texts, f"byte {error.start + 1} is not UTF-8: convert the input first."
+    return texts, ""
 
 
 @together()
-def predict(model: Model, chunks: Iterator[list[str]], changes: dict[str, Any], shown: Shown, out: TextIO) -> None:
-    """The answers to each chunk of lines, written before the next chunk is read."""
+def predict(
+    model: Model,
+    chunks: Iterator[list[str]],
+    changes: dict[str, Any],
+    shown: Shown,
+    out: TextIO,
+    origin: str = "",
+) -> None:
+    """The answers to each chunk of lines, written before the next chunk is read.
+
+    A line that cannot be answered ends it, after the answers of those before it; `origin` is where lines are counted.
+    """
     refuse_unknown(model, changes, shown)
     number, world = 0, World()
     for chunk in _known_to_all(chunks, world):
-        texts = [model.task.cleaned(text) for text in chunk]
+        texts, fault = _answerable(model, [model.task.cleaned(text) for text in chunk], changes)
         while texts:
             room = AHEAD - number % AHEAD
             some, texts = texts[:room], texts[room:]
@@ -105,6 +125,18 @@ def predict(model: Model, chunks: Iterator[list[str]], changes: dict[str, Any], 
                 out.write(line + "\n")
             out.flush()
             number += len(some)
+        if fault:
+            raise UserError(f"{origin}:{number + 1}: {fault}" if origin else fault)
+
+
+def _answerable(model: Model, texts: list[str], changes: dict[str, Any]) -> tuple[list[str], str]:
+    """The texts before the first that cannot be answered, and what is wrong with that one."""
+    for place, text in enumerate(texts):
+        try:
+            model.task.refuse(text, changes)
+        except UserError as error:
+            return texts[:place], str(error)
+    return texts, ""
 
 
 def stream(model: Model, text: str, changes: dict[str, Any], shown: Shown, out: TextIO) -> bool:
@@ -130,6 +162,9 @@ def refuse_unknown(model: Model, changes: dict[str, Any], shown: Shown) -> None:
     for name in given:
         if name not in model.task.options:
             raise UserError(f"{_option(name)} means nothing to a model that {model.task.does}: leave it out.")
+    ranks = [_option(name) for name in RANKED if name in changes]
+    if ranks and "seed" in changes:
+        raise UserError(f"{ranks[0]} changes how the best answers are looked for, but these are drawn: leave it out.")
 
 
 def _known_to_all(chunks: Iterator[list[str]], world: World) -> Iterator[list[str]]:

@@ -6,6 +6,8 @@ import fcntl
 import json
 import os
 import re
+import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -155,8 +157,11 @@ def train(
     `start` is a run whose vocabulary and weights this one begins with, and whose tokens and model it has; a YAML file
     keeps its own settings. `set` overrides settings: `set=["training.rate=0.002"]`. Returns the trained model.
     """
+    refuse_unwritable(
+        *_names(data), *_names(valid), *_names(test), *(name for name in (out, start) if name is not None)
+    )
     progress = Progress(quiet=quiet)
-    run = Path(out) if out is not None else Path("runs") / _stem(_names(data)[0])
+    run = run_folder(data, out)
     chosen, reasons = _settings(_names(data), _names(valid), _names(test), task, set)
     config = chosen if start is None else _started(chosen, Path(start), run, adapt=bool(reasons))
     changes = {"minutes": minutes, "steps": steps, "seed": seed}
@@ -168,6 +173,22 @@ def train(
     if start is not None:
         reasons["training.start"] = starting.REASON
     return run_training(config, reasons, run, progress)
+
+
+def run_folder(data: str | Path | Sequence[str | Path], out: str | Path | None) -> Path:
+    """The run folder of a training."""
+    return Path(out) if out is not None else Path("runs") / _stem(_names(data)[0])
+
+
+def refuse_unwritable(*names: str | Path) -> None:
+    """Names that settings and cards, which are UTF-8, could not hold: better now than after a training."""
+    for name in map(str, names):
+        shown = name.encode("utf-8", "backslashreplace").decode()
+        if shown == name:
+            continue
+        if sys.getfilesystemencoding() != "utf-8":
+            raise UserError(f"{shown}: this name cannot be read in your locale: set LC_ALL=C.UTF-8.")
+        raise UserError(f"{shown}: this name is not UTF-8, and would be written to files that are: rename it.")
 
 
 def _started(config: Config, start: Path, run: Path, *, adapt: bool) -> Config:
@@ -245,6 +266,7 @@ def _prepared(config: Config, run: Path, say: Say, files: str) -> Prepared:
 
 def average(run: Path, last: int | None, output: Path) -> Path:
     """A new run folder whose weights are the mean of the last checkpoints of another."""
+    refuse_unwritable(run, output)
     model = load(run)
     paths = sorted((run / "checkpoints").glob("*.safetensors"))[-model.config.training.average :]
     if not paths:
@@ -259,7 +281,7 @@ def average(run: Path, last: int | None, output: Path) -> Path:
     chosen = paths[-(last or len(paths)) :]
     note = (
         f"# {output.name}\n\nThe mean of {len(chosen)} checkpoints of {model.folder.name}.\n\n"
-        f"- is it better? `regard evaluate {output} DATA` beside `regard evaluate {model.folder} DATA`\n"
+        f"- is it better? `regard evaluate {quoted(output)} DATA` beside `regard evaluate {quoted(run)} DATA`\n"
     )
     files: dict[str, bytes | Path] = {name: run / name for name in loaded(model.config)}
     files |= {"model.safetensors": checkpoint.as_bytes(checkpoint.average(chosen)), "README.md": note.encode()}
@@ -288,6 +310,11 @@ def _settings(
 
 def _names(paths: Sequence[str | Path] | str | Path) -> list[str]:
     return [str(paths)] if isinstance(paths, str | Path) else [str(path) for path in paths]
+
+
+def quoted(path: str | Path) -> str:
+    """A path as a shell takes it."""
+    return shlex.quote(str(path))
 
 
 def _stem(path: str) -> str:
@@ -357,7 +384,7 @@ def _default(config: Config, section: str, key: str) -> Any:
 
 def _write_card(model: Model, trainer: Trainer, progress: Progress) -> None:
     """README.md of the run: data, scores, how to use it."""
-    config, at = model.config, trainer.at
+    config, at, run = model.config, trainer.at, quoted(model.folder)
     parameters = sum(p.numel() for p in model.network.parameters())
     names = " and ".join(config.data.train)
     lines = [
@@ -369,8 +396,8 @@ def _write_card(model: Model, trainer: Trainer, progress: Progress) -> None:
         f"- {at.step:,} steps, {at.seconds / 60:.1f} minutes, best validation at step {at.best_step:,}",
         f"- peak memory: {memory.gigabytes(memory.peak(trainer.world.device))}",
         *([f"- started from {config.training.start}"] if config.training.start else []),
-        f"- train it again: `regard train {model.folder / 'config.yaml'} -o {model.folder}-again`",
-        f"- use it: `regard predict {model.folder} \"…\"`, `regard show {model.folder} \"…\" -o picture.png`",
+        f"- train it again: `regard train {quoted(model.folder / 'config.yaml')} -o {quoted(f'{model.folder}-again')}`",
+        f"- use it: `regard predict {run} \"…\"`, `regard show {run} \"…\" -o picture.png`",
     ]  # fmt: skip
     found = [("validation", model.task.evaluate(trainer.valid)[0])]
     if config.data.test:

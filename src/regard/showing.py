@@ -9,6 +9,7 @@ import numpy as np
 
 from regard import page, pictures
 from regard.errors import UserError
+from regard.outputs.task import readable
 from regard.running import Model
 
 SUFFIXES = (".png", ".svg", ".html", ".npz")
@@ -17,6 +18,7 @@ SUFFIXES = (".png", ".svg", ".html", ".npz")
 def show(model: Model, texts: Sequence[str], path: Path, *, answer: str | None = None, grid: bool = False) -> Path:
     """Answer each text (or take `answer`), and write what the suffix of `path` says."""
     texts = [model.task.cleaned(text) for text in texts]
+    answer = None if answer is None else readable(answer)
     _refuse(texts, path, answer, grid)
     kind = path.suffix.lower()
     if kind == ".html":

@@ -541,6 +541,23 @@ def test_all_commands(sounds: Path, cli: Regard, kind: str) -> None:
     cli.run("show", run, "the old dog", "--grid", "-o", "grid.png")
 
 
+def test_lines_have_as_many_answers_as_are_asked_for_until_one_is_refused(sounds: Path, cli: Regard) -> None:
+    three = ["predict", sounds / "bert", "--n-best", "3"]
+    assert len(cli.lines(*three, given="\na ___ dog says\nno blank\n")) == 9
+    lines = cli.lines(*three, "--with-score", given="\na ___ dog says\nno blank\n")
+    assert [lines[i] for i in (0, 1, 2, 6, 7, 8)] == [
+        "0.0000\t",
+        "-inf\t",
+        "-inf\t",
+        "0.0000\tno blank",
+        "-inf\t",
+        "-inf\t",
+    ]
+    out = cli.run(*three, given="a ___ dog says\n___ and ___\n", code=1)
+    assert out.count("\n") == 3
+    assert cli.said.startswith("regard: standard input:2: --n-best goes with one blank")
+
+
 def test_what_means_nothing_to_it_is_said(sounds: Path, cli: Regard) -> None:
     run, text = sounds / "bert", sounds / "text"
     for arguments, sentence in (

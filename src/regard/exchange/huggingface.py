@@ -44,6 +44,7 @@ EXAMPLES = ("Yes, it's 7 o'clock.", "a b c", "Ärger über Öl; naïve  façade"
 
 def take_up(folder: Path, run: Path) -> Model:
     """A run folder from a published model, ready to be used or to be where a training starts from."""
+    running.refuse_unwritable(folder, run)
     facts = Facts.read(need(folder, CONFIG))
     kind = KINDS.get(str(facts.get("model_type")))
     if kind is None:
@@ -71,14 +72,14 @@ def _published_shapes(kind: Kind, config: Config, vocabularies: Vocabularies) ->
 def _write_run(run: Path, config: Config, vocabularies: Vocabularies, state: dict[str, Tensor], what: str) -> Model:
     _refuse_existing(run)
     task = TASKS[config.task]
-    count = sum(tensor.numel() for tensor in state.values())
+    count, name = sum(tensor.numel() for tensor in state.values()), running.quoted(run)
     card = [
         f"# {run.name}",
         "",
         f"A {what}: it {task.does}.",
         "",
         f"- parameters: {count:,}",
-        f"- use it: `regard predict {run}`; train it further on your data: `regard train DATA --from {run}`",
+        f"- use it: `regard predict {name}`; train it further on your data: `regard train DATA --from {name}`",
     ]
     files: dict[str, bytes | Path] = {
         "config.yaml": settings.render(config, {"data.train": "a published model: its data is not known"}).encode(),

@@ -26,7 +26,7 @@ from regard.inputs.tokens import END, PAD, START, Tokenizer
 from regard.outputs import writers
 from regard.outputs.growing import Growing, plain, shielded
 from regard.outputs.invariance import difference
-from regard.outputs.task import CHUNK, LEARN_FROM, Item, Row, Shown, Survey, Task, Vocabularies
+from regard.outputs.task import CHUNK, LEARN_FROM, Item, Row, Shown, Survey, Task, Vocabularies, readable
 from regard.outputs.writer import Writer
 from regard.outputs.writers import Settings
 from regard.watching import attentions, paused, watch, watched
@@ -129,7 +129,7 @@ class Continue(Task):
     # ---- answers --------------------------------------------------------------------------------------------------
 
     def cleaned(self, text: str) -> str:
-        return text
+        return readable(text)
 
     def answer(self, texts: Sequence[str], **changes: Any) -> list[str]:
         return [answer.text for answer in self.answers(texts, **changes)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -206,6 +207,13 @@ class Convert(Task):
     def quickly(self) -> dict[str, Any]:
         return {"beam": 1}
 
+    def refuse(self, text: str, changes: dict[str, Any]) -> None:  # noqa: ARG002
+        if len(text) > self.longest and (count := len(self.source.encode(text))) > self.longest:
+            raise UserError(
+                f"The text {text[:30]!r} … is too long: {count:,} tokens, expected at most {self.longest:,} "
+                "(4 × data.longest)."
+            )
+
     def answer(self, texts: Sequence[str], **changes: Any) -> list[str]:
         return [answers[0].text for answers in self.answers(texts, **{"scored": False} | changes)]
 
@@ -213,11 +221,7 @@ class Convert(Task):
         """The n best answers to each text with their scores, by the run's own search with changes."""
         texts = [text.strip() for text in texts]  # as the training data was
         for text in texts:
-            if len(text) > self.longest and len(self.source.encode(text)) > self.longest:
-                raise UserError(
-                    f"The text {text[:30]!r} … is too long: {len(self.source.encode(text)):,} tokens, "
-                    f"expected at most {self.longest:,} (4 × data.longest)."
-                )
+            self.refuse(text, changes)
         if changes.get("n_best", 1) > 1 and "beam" not in changes:
             changes = changes | {"beam": max(changes["n_best"], self.how.beam)}
         try:
@@ -308,7 +312,8 @@ class Convert(Task):
                 items = [self._object(text, answer, shown) for answer in found]
                 yield json.dumps({"source": text, "answers": items}, ensure_ascii=False)
                 continue
-            for answer in found:
+            nothing = Answer("", -math.inf, -math.inf, False, [])  # so that each text has as many lines
+            for answer in found + [nothing] * (changes.get("n_best", 1) - len(found)):
                 parts = [f"{answer.score:.4f}"] if shown.with_score else []
                 parts.append(" ".join(answer.text.split("\n")))
                 if shown.alignment:

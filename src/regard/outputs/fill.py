@@ -229,6 +229,10 @@ class Fill(Task):
         longest = max(words, key=len, default="")
         return " ".join("___" if place == words.index(longest) else word for place, word in enumerate(words))
 
+    def refuse(self, text: str, changes: dict[str, Any]) -> None:
+        if changes.get("n_best", 1) > 1:
+            _refuse_several(self.parse(text))
+
     def parse(self, text: str) -> Blanked:
         return parse(text, self.vocabulary, self.mask)
 
@@ -238,13 +242,10 @@ class Fill(Task):
 
     def answers(self, rows: Sequence[Blanked], n_best: int = 1, **_: Any) -> list[list[Found]]:
         """What stands in the blanks of each text: the n best where there is one, else the most certain, one by one."""
-        several = [row for row in rows if len(row.blanks) > 1]
         if n_best == 1 or not any(row.blanks for row in rows):
             return [[found] for found in self.fill(rows)]
-        if several:
-            raise UserError(
-                f"--n-best goes with one blank to a text, found {len(several[0].blanks)} in {several[0].text[:60]!r}."
-            )
+        for row in rows:
+            _refuse_several(row)
         answers: list[list[Found]] = [[(0.0, [])] for _ in rows]
         windows = [(n, *near) for n, row in enumerate(rows) for near in self._near(row.ids, row.blanks)]
         for i, found in self.probabilities([(ids, places) for _, ids, places, _ in windows]):
@@ -300,6 +301,8 @@ class Fill(Task):
                 continue
             for score, parts in found:
                 yield (f"{score:.4f}\t" if shown.with_score else "") + (row.filled(parts) if row.blanks else text)
+            for _ in range(changes.get("n_best", 1) - len(found)):  # so that each text has as many lines
+                yield f"{-math.inf:.4f}\t" if shown.with_score else ""
 
     def _vectors(self, texts: Sequence[str], shown: Shown) -> Iterator[str]:
         for text, (words, vectors) in zip(texts, self.embeddings(texts), strict=True):
@@ -431,6 +434,11 @@ def cut(ids: list[int], longest: int) -> list[list[int]]:
 def enclosed(rows: Sequence[Sequence[int]]) -> Tensor:
     """START, the tokens, END; padded."""
     return torch.from_numpy(pad([np.array([START, *row, END]) for row in rows]))
+
+
+def _refuse_several(row: Blanked) -> None:
+    if len(row.blanks) > 1:
+        raise UserError(f"--n-best goes with one blank to a text, found {len(row.blanks)} in {row.text[:60]!r}.")
 
 
 def _rounded(vector: NDArray[np.float32]) -> list[float]:

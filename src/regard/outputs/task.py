@@ -7,6 +7,7 @@ one file with a subclass of `Task`, and its line in `regard.tasks.TASKS`.
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,6 +65,15 @@ class Shown:
     def __post_init__(self) -> None:
         if self.alignment not in (None, "hard", "soft"):
             raise UserError(f"--alignment is {self.alignment!r}, expected hard or soft.")
+
+
+def readable(text: str) -> str:
+    """A text that UTF-8 can write. Bytes that Python could not decode are in it as lone surrogates: where they are
+    UTF-8 after all, as in an ASCII locale, they are decoded now; any other is U+FFFD."""
+    if text.isascii():
+        return text
+    lone = re.sub("[\ud800-\udc7f\udd00-\udfff]", "\ufffd", text)  # such as no byte becomes
+    return lone.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 class Task(ABC):
@@ -136,7 +146,10 @@ class Task(ABC):
 
     def cleaned(self, text: str) -> str:
         """A text as those of the training data were read."""
-        return text.strip()
+        return readable(text).strip()
+
+    def refuse(self, text: str, changes: dict[str, Any]) -> None:  # noqa: B027  (most tasks answer every text)
+        """Complain of a text that cannot be answered."""
 
     def trial(self, text: str) -> str:
         """What somebody may ask first, made from a text of the data."""
