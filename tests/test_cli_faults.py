@@ -122,7 +122,7 @@ FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "damaged gzip": (reading(b"\x1f\x8b\x08\0\0\0\0\0\0\3garbage"), ("bad.tsv", "gzip")),
     "unequal line counts": (lambda at: ["train", at.file("a", b"ab\nba\nab\n"), at.file("b", b"AB\nBA\n")], ("/a:3", "/b 2", "align")),
     "one pair": (reading(b"ab\tAB\n"), ("bad.tsv", "1 pair", "too few")),
-    "one pair in 8 copies": (reading(b"ab\tAB\n" * 8), ("bad.tsv", "no pair is left")),
+    "one pair in 8 copies": (reading(b"ab\tAB\n" * 8), ("bad.tsv", "all 8 pairs have the same source", "--valid")),
     "all pairs too long": (training("--set", "data.longest=1"), ("pairs.tsv", "no pair is left", "data.longest")),
     "missing validation file": (training("--valid", "none.tsv"), ("none.tsv", "no such file")),
     "missing test file": (training("--test", "none.tsv"), ("none.tsv", "no such file")),
