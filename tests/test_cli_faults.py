@@ -352,6 +352,24 @@ def test_an_impossible_size_is_refused_before_memory_is_taken(place: Place) -> N
     assert not Path(place.path("run")).exists()
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (PAIRS + b"caf\xe9\tCAFE\n", ("test.tsv:9", "not valid UTF-8")),
+        (PAIRS + b"ab\t\n", ("test.tsv:9", "target is empty")),
+        (b"source\ttarget\n", ("test.tsv", "no pair in it to evaluate on")),
+    ],
+)
+def test_a_fault_in_test_data_is_said_before_the_training(
+    content: bytes, words: tuple[str, ...], place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test = place.file("test.tsv", content)
+    assert called(["train", place.file("pairs.tsv"), "--test", test, "-o", place.path("run"), "--steps", "1"]) == 1
+    said = capsys.readouterr().err
+    assert all(word in said for word in words), said
+    assert not Path(place.path("run")).exists()
+
+
 def test_bad_input_lines_are_named_and_those_before_them_answered(place: Place) -> None:
     done = regard(["predict", place.run], b"ab\nb\xe9\n")
     assert done.returncode == 1
