@@ -280,7 +280,7 @@ def _settings(
 ) -> tuple[Config, dict[str, str]]:
     if task is not None and task not in TASKS:
         raise UserError(f"--task {task}: there is no such task, expected one of {', '.join(TASKS)}.")
-    if len(data) == 1 and Path(data[0]).suffix in (".yaml", ".yml"):
+    if len(data) == 1 and settings.is_settings(data[0]):
         config = settings.load(Path(data[0]))
         if task not in (None, config.task):
             raise UserError(f"{data[0]} is for the task {config.task!r}, found --task {task}.")
