@@ -373,6 +373,7 @@ def test_check_of_data_names_lines_and_says_what_training_would_do(cli: Regard, 
     assert "No faults were found" in good
     assert "`regard train` would choose" in good
     assert re.search(r"about [\d.]+ million parameters; training needs about [\d.]+ GB", good)
+    assert re.search(r"^about \d+\.\d % of a batch's tokens would be padding", good, re.MULTILINE)
     (cli.folder / "bad.tsv").write_bytes(b"ab\tAB\ncd\tCD\nef\t\nb\xe9\tBE\n")
     bad = cli.run("check", "bad.tsv", code=1)
     assert "bad.tsv:3" in bad

@@ -117,7 +117,8 @@ FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "folder as data": (lambda at: ["train", str(at.folder)], ("is a folder", "expected a file")),
     "binary file": (reading(bytes(range(256)) * 40), ("bad.tsv", "binary")),
     "UTF-16 file": (reading(PAIRS.decode().encode("utf-16")), ("bad.tsv", "UTF-16", "expected UTF-8")),
-    "bad UTF-8": (reading(PAIRS + b"caf\xe9\tCAFE\n"), ("bad.tsv:9", "not valid UTF-8", "0xe9")),
+    "bad UTF-8": (reading(PAIRS + b"caf\xe9\tCAFE\n"), ("bad.tsv:9", "not valid UTF-8", "0xe9", "`regard train FILE --set data.encoding=latin-1`")),
+    "nothing but bad UTF-8": (reading(b"\xe9\t\xe8\n" * 8), ("bad.tsv", "not UTF-8", "`regard train FILE --set data.encoding=latin-1`")),
     "NUL": (reading(PAIRS + b"ca\0f\tCAFE\n"), ("bad.tsv:9", "NUL")),
     "one column": (reading(b"ab\ncab\nbad\n"), ("bad.tsv", "does not hold pairs", "<TAB>")),
     "three columns in one line": (reading(PAIRS + b"a\tb\tc\n"), ("bad.tsv:9", "3 columns", "expected 2")),
@@ -126,7 +127,7 @@ FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "damaged gzip": (reading(b"\x1f\x8b\x08\0\0\0\0\0\0\3garbage"), ("bad.tsv", "gzip")),
     "unequal line counts": (lambda at: ["train", at.file("a", b"ab\nba\nab\n"), at.file("b", b"AB\nBA\n")], ("/a:3", "/b 2", "align")),
     "one pair": (reading(b"ab\tAB\n"), ("bad.tsv", "1 pair", "too few")),
-    "one pair in 8 copies": (reading(b"ab\tAB\n" * 8), ("bad.tsv", "no pair is left")),
+    "one pair in 8 copies": (reading(b"ab\tAB\n" * 8), ("bad.tsv", "all 8 pairs have the same source", "--valid")),
     "all pairs too long": (training("--set", "data.longest=1"), ("pairs.tsv", "no pair is left", "data.longest")),
     "missing validation file": (training("--valid", "none.tsv"), ("none.tsv", "no such file")),
     "missing test file": (training("--test", "none.tsv"), ("none.tsv", "no such file")),
@@ -215,7 +216,9 @@ FAULTS: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "config with an unknown key": (settings("data: {train: [a]}\ntraining: {rat: 1}\n"), ("my.yaml", "'training.rat'", "'training.rate'")),
     "config with an unknown section": (settings("data: {train: [a]}\nmodle: {width: 1}\n"), ("my.yaml", "'modle'", "'model'")),
     "config with a setting for a section": (settings("data: {train: [a]}\ntraining: 3\n"), ("my.yaml", "training", "3")),
-    "config with a model without a kind": (settings("data: {train: [a]}\nmodel: {width: 8}\n"), ("my.yaml", "model", "kind")),
+    "config with a model without a kind": (settings("data: {train: [a]}\nmodel: {width: 8}\n"), ("my.yaml", "'model.kind' is missing", "transformer, recurrent")),
+    "config in capitals with an unknown key": (lambda at: ["train", at.file("MY.YAML", b"data: {train: [a]}\ntrain: {}\n")], ("MY.YAML", "no setting 'train'")),
+    "check a config in capitals": (lambda at: ["check", at.file("MY.YML", b"data: {train: [a]}\ntrain: {}\n")], ("MY.YML", "no setting 'train'")),
     "config without data": (settings("task: convert\n"), ("my.yaml", "'data' is missing")),
     "config with no training data": (settings("data: {train: []}\n"), ("my.yaml", "data.train", "at least 1")),
     "config with missing data": (settings("data: {train: [none.tsv]}\n"), ("none.tsv", "No such file")),
@@ -365,6 +368,24 @@ def test_an_impossible_size_is_refused_before_memory_is_taken(place: Place) -> N
     assert done.returncode == 1
     assert b"GB of memory" in done.stderr
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 3e6, "kilobytes: no more than torch itself"
+    assert not Path(place.path("run")).exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (PAIRS + b"caf\xe9\tCAFE\n", ("test.tsv:9", "not valid UTF-8")),
+        (PAIRS + b"ab\t\n", ("test.tsv:9", "target is empty")),
+        (b"source\ttarget\n", ("test.tsv", "no pair in it to evaluate on")),
+    ],
+)
+def test_a_fault_in_test_data_is_said_before_the_training(
+    content: bytes, words: tuple[str, ...], place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test = place.file("test.tsv", content)
+    assert called(["train", place.file("pairs.tsv"), "--test", test, "-o", place.path("run"), "--steps", "1"]) == 1
+    said = capsys.readouterr().err
+    assert all(word in said for word in words), said
     assert not Path(place.path("run")).exists()
 
 

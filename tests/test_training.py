@@ -203,6 +203,44 @@ def test_held_out_sources_are_never_trained_on(tmp_path: Path) -> None:
     assert "held out" in reasons["data.held_out"]
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("sources", "held_out"), [(2, 1), (3, 1), (10, 1), (10, 500), (100, 1)])
+def test_of_a_small_file_some_is_held_out_and_some_trained_on(
+    tmp_path: Path, seed: int, sources: int, held_out: int
+) -> None:
+    """A share of few hashes may be none or all of them."""
+    from regard.preparing import Split
+
+    lines = [f"w{i}\tx {i} {copy}\n" for i in range(sources) for copy in range(2)]
+    found = []
+    for order in (1, -1):
+        path = tmp_path / "pairs.tsv"
+        path.write_text("".join(lines[::order]))
+        config = choose([str(path)])[0]
+        config.data.held_out, config.training.seed = held_out, seed
+        split = Split(config, False, None)
+        train, valid = ({pair.source for pair in part} for part in (split.train(), split.valid()))
+        assert train
+        assert valid
+        assert not train & valid
+        assert train | valid == {f"w{i}" for i in range(sources)}
+        assert split.chosen is None or len(valid) == min(held_out, sources // 2)
+        found.append(valid)
+    assert found[0] == found[1], "the order of the file does not matter"
+
+
+def test_which_of_a_large_file_are_held_out_never_changes(tmp_path: Path) -> None:
+    """Runs that were begun long ago go on with the same pairs."""
+    from regard.preparing import Split
+
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"w{i}\tx {i}\n" for i in range(200)))
+    config = choose([str(path)])[0]
+    config.data.held_out = 5
+    split = Split(config, False, None)
+    assert [pair.source for pair in split.valid()] == ["w39", "w60", "w64", "w83", "w87", "w156"]
+
+
 def test_when_the_machine_gets_slower_the_learning_rate_still_ends_with_the_time(
     pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,7 @@ def check(targets: Sequence[str], test: Sequence[str], *, accept: bool = False) 
         return check_run(first, accept=accept)
     if accept:
         raise UserError(f"--accept takes the files of a run as they are, but {first} is not a run folder.")
-    if first.suffix in (".yaml", ".yml"):
+    if settings.is_settings(first):
         config = settings.load(first)
         found = check_data(config.data.train, [*config.data.test, *test], config)
         expected = expectation(config, found.statistics.pairs)
@@ -55,7 +55,7 @@ def check_data(paths: Sequence[str], test: Sequence[str], config: Config | None 
 
 
 def expectation(config: Config, pairs: int) -> str:
-    """What a training of these settings needs in memory, and what to do if that is more than there is.
+    """What a training of these settings needs in memory, what to do if that is more than there is, and its padding.
 
     It is tried with vocabularies and batches of the first SAMPLE of so many pairs.
     """
@@ -64,6 +64,7 @@ def expectation(config: Config, pairs: int) -> str:
     given = starting.given(config, Path(config.training.start)) if config.training.start else {}
     vocabularies = vocabularies_of(config, lambda: iter(sample), given)
     count = sum(math.prod(shape) for shape in shapes(config, vocabularies).values())
+    padding = ""
     about = f"about {count / 1e6:.1f} million parameters"
     if 16 * count > settings.memory():  # there is no room to try
         need = memory.Need(memory.resident(), 12 * count, 4 * count, settings.memory())
@@ -72,14 +73,16 @@ def expectation(config: Config, pairs: int) -> str:
         rows = [row for row in task.stored(iter(sample)) if fits(row, data.longest)]
         if not rows:
             return f"{about}; no {UNITS[kind.reads]} is left to train on: see data.longest"
-        need = _tried(config, task, rows, len(rows) * max(1, pairs) // max(1, len(sample)))
-    return f"{about}; {need.sentence(config.training)}"
+        lengths = np.array([[len(field) for field in row] for row in rows], dtype=np.int32)
+        batches = Batches(lengths, config.training.budget, config.training.seed)
+        need = _tried(config, task, rows, batches, len(rows) * max(1, pairs) // max(1, len(sample)))
+        padding = f"\nabout {100 * batches.waste(0):.1f} % of a batch's tokens would be padding (training.budget)"
+    return f"{about}; {need.sentence(config.training)}{padding}"
 
 
-def _tried(config: Config, task: Task, rows: Sequence[Row], count: int) -> memory.Need:
+def _tried(config: Config, task: Task, rows: Sequence[Row], batches: Batches, count: int) -> memory.Need:
     """What is needed to train on `count` rows such as these."""
     how = config.training
-    lengths = np.array([[len(field) for field in row] for row in rows], dtype=np.int32)
     plain, cpu = Loss(task.network), torch.device("cpu")
 
     def loss(chosen: Rows) -> Tensor:
@@ -88,7 +91,6 @@ def _tried(config: Config, task: Task, rows: Sequence[Row], count: int) -> memor
             found: Tensor = plain(batch, how.smoothing)
         return found
 
-    batches = Batches(lengths, how.budget, how.seed)
     return memory.predict(task.network, loss, batches, cpu, count)
 
 

@@ -165,6 +165,11 @@ class _Plain(yaml.SafeLoader):
         return node
 
 
+def is_settings(path: str | Path) -> bool:
+    """Whether a file's name says that it holds settings, not data."""
+    return Path(path).suffix.lower() in (".yaml", ".yml")
+
+
 def load(path: Path) -> Config:
     """The settings of a YAML file."""
     try:
@@ -332,5 +337,7 @@ def _sentence(error: ValidationError, where: str, settings: type[Config]) -> str
         return f"{where}: there is no setting {key!r}{nearest(key, known)}"
     if first["type"] == "missing":
         return f"{where}: the setting {key!r} is missing."
+    if first["type"] == "union_tag_not_found":
+        return f"{where}: the setting '{key}.kind' is missing, expected one of {', '.join(kinds_of(settings))}."
     found = "" if isinstance(first["input"], dict) else f", found {first['input']!r}"
     return f"{where}: {key}: {first['msg'][0].lower()}{first['msg'][1:]}{found}."

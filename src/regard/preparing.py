@@ -67,6 +67,8 @@ def prepare(
     elif config.data.apart:
         say("what is in the validation data too is left out of training (data.apart)")
     origin = _origin(config, files or checksum([*config.data.train, *config.data.valid]))
+    if split.chosen is not None:
+        origin["chosen"] = len(split.chosen)
     stored = _reuse(run, kind.files, origin, say)
     task = build(config, stored.vocabularies if stored else vocabularies_of(config, split.train, given or {}))
     stored = stored or _make(config, split, task, run, origin)
@@ -151,13 +153,14 @@ class Split:
     Validation data that is given may have sources of the training data with other targets; `data.apart` leaves those
     out of training, for they measure what is known by heart. Held-out pairs are chosen by a hash of their source, so
     that a source is never on both sides and the order of the file does not matter; or they are the last, where order is
-    content.
+    content. A share of few hashes may be none or all of them: then the sources of the smallest hashes are `chosen`.
     """
 
     def __init__(self, config: Config, contiguous: bool, on_fault: OnFault | None) -> None:
         self.config, self.contiguous, self.on_fault = config, contiguous, on_fault
         apart = config.data.apart and config.data.valid
         self._known = {pair.source for pair in self._read(config.data.valid)} if apart else set()
+        self.chosen: set[str] | None = None
         self._total = 0
         if not config.data.valid:
             self._total = sum(1 for _ in self._read(config.data.train))
@@ -167,6 +170,8 @@ class Split:
                     f"{config.data.train[0]}: {self._total} {unit}{'' if self._total == 1 else 's'} are too few to "
                     "train on and to hold some out."
                 )
+            if not contiguous and not 0 < sum(1 for _ in self.valid()) < self._total:
+                self.chosen = self._smallest()
 
     def train(self) -> Iterator[Pair]:
         pairs = enumerate(self._read(self.config.data.train))
@@ -188,7 +193,27 @@ class Split:
         share = min(0.5, self.config.data.held_out / self._total)
         if self.contiguous:
             return number >= self._total * (1 - share)
-        return zlib.crc32(f"{self.config.training.seed} {pair.source}".encode()) < share * 2**32
+        if self.chosen is not None:
+            return pair.source in self.chosen
+        return self._hash(pair.source) < share * 2**32
+
+    def _hash(self, source: str) -> int:
+        return zlib.crc32(f"{self.config.training.seed} {source}".encode())
+
+    def _smallest(self) -> set[str]:
+        """The `held_out` sources of the smallest hashes, but at most half of the sources."""
+        most = self.config.data.held_out
+        found: set[tuple[int, str]] = set()
+        for pair in self._read(self.config.data.train):
+            found.add((self._hash(pair.source), pair.source))
+            if len(found) > 4 * most:  # twice as many tell which half is the smaller one
+                found = {*sorted(found)[: 2 * most]}
+        if len(found) < 2:
+            raise UserError(
+                f"{self.config.data.train[0]}: all {self._total:,} {UNITS[TASKS[self.config.task].reads]}s have the "
+                "same source, which cannot be trained on and held out too: give --valid FILE."
+            )
+        return {source for _, source in sorted(found)[: min(most, len(found) // 2)]}
 
 
 def read(paths: Sequence[str | Path], task: str, data: Data, on_fault: OnFault | None = None) -> Iterator[Pair]:

@@ -70,12 +70,16 @@ class Model:
         pairs = list(read(paths, self.config.task, self.config.data))
         items = self.task.items(pairs)
         if not items:
-            raise UserError(f"{paths[0]}: there is no {UNITS[self.task.reads]} in it to evaluate on.")
+            raise _nothing_in(paths, self.task.reads)
         return [pair.source for pair in pairs], items
 
     def evaluate(self, paths: Sequence[str | Path], **changes: Any) -> tuple[list[metrics.Score], list[str]]:
         """The metrics on a file with known answers, and the answers they were computed from."""
         return self.task.evaluate(self.items(paths), **changes)
+
+
+def _nothing_in(paths: Sequence[str | Path], reads: str) -> UserError:
+    return UserError(f"{paths[0]}: there is no {UNITS[reads]} in it to evaluate on.")
 
 
 def loaded(config: Config) -> tuple[str, ...]:
@@ -214,6 +218,8 @@ def run_training(config: Config, reasons: dict[str, str], run: Path, progress: P
     for paths in (config.data.valid, config.data.test):
         if paths:
             recognise([Path(path) for path in paths], TASKS[config.task].reads, config.data.encoding)  # better now
+    if world.first and config.data.test and not sum(1 for _ in read(config.data.test, config.task, config.data)):
+        raise _nothing_in(config.data.test, TASKS[config.task].reads)
     if not world.first:
         world.wait()  # for what process 0 prepares
     _make_folder(run)
@@ -296,7 +302,7 @@ def _settings(
 ) -> tuple[Config, dict[str, str]]:
     if task is not None and task not in TASKS:
         raise UserError(f"--task {task}: there is no such task, expected one of {', '.join(TASKS)}.")
-    if len(data) == 1 and Path(data[0]).suffix in (".yaml", ".yml"):
+    if len(data) == 1 and settings.is_settings(data[0]):
         config = settings.load(Path(data[0]))
         if task not in (None, config.task):
             raise UserError(f"{data[0]} is for the task {config.task!r}, found --task {task}.")

@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -137,7 +138,8 @@ def remedy(folder: Path) -> str:
     """What to do about a file that is not what was written: people edit runs, never the tokens that a run keeps."""
     if not (folder / "config.yaml").exists():
         return "it is made anew when training goes on"
-    return f"restore it; if you changed it on purpose, accept it with `regard check {folder} --accept`"
+    run = shlex.quote(str(folder))
+    return f"restore it; if you changed it on purpose, accept it with `regard check {run} --accept`"
 
 
 def render(sums: Sums) -> bytes:

@@ -36,6 +36,25 @@ FORMS = [
         [("walk\tV;PST", "walked"), ("GO\tV;PRS", "GO")],
         "tsv",
     ),
+    (
+        "inflection, features last, all in capitals",
+        "Haus\tHäuser\tN;NOM(PL)\nBaum\tBäume\tN;NOM(PL)\n",
+        [("Haus\tN;NOM(PL)", "Häuser"), ("Baum\tN;NOM(PL)", "Bäume")],
+        "tsv",
+    ),
+    (
+        "inflection, single features last",
+        "Haus\tHäuser\tPl\nBaum\tBäume\tPl\nTag\tTage\tPl\nTor\tTore\tPl\n",
+        [("Haus\tPl", "Häuser"), ("Baum\tPl", "Bäume"), ("Tag\tPl", "Tage"), ("Tor\tPl", "Tore")],
+        "tsv",
+    ),
+    (
+        "inflection, small features",
+        "go\twent\tv;pst\nbe\twas\tv;pst\n",
+        [("go\tv;pst", "went"), ("be\tv;pst", "was")],
+        "tsv",
+    ),
+    ("inflection of 2016", "go\tpos=V,tense=PST\twent\n", [("go\tpos=V,tense=PST", "went")], "tsv"),
     ("attribution", "Go.\tVa !\tCC-BY 2.0 x\nHi.\tSalut.\tCC-BY 2.0 y\n", [("Go.", "Va !"), ("Hi.", "Salut.")], "tsv"),
     ("csv", 'source,target\n"a, b",c\nd,"e ""f"""\n', [("a, b", "c"), ("d", 'e "f"')], "csv"),
     ("csv by name", "n,output,input\n1,c,a\n2,e,d\n", [("a", "c"), ("d", "e")], "csv"),
@@ -65,6 +84,13 @@ def test_every_form(
     path = write(tmp_path, "data", gzip.compress(data) if packed else data)
     assert recognise([path]).kind == kind
     assert sides(list(read_pairs([path]))) == expected
+
+
+def test_quoted_line_breaks_of_a_csv_file_with_other_names(tmp_path: Path) -> None:
+    content = 'word,sound\n"a\n\nb",c\n"d\nf","e, ""g"""\n'
+    assert sides(list(read_pairs([write(tmp_path, "data.csv", content)]))) == [("a  b", "c"), ("d f", 'e, "g"')]
+    text = 'Well, he said.\n"Come in.\nSit down.\nNo, stay.\n'
+    assert recognise([write(tmp_path, "text", text)]).kind == "text"
 
 
 def test_aligned(tmp_path: Path) -> None:
@@ -107,6 +133,11 @@ REFUSED = [
     (["lines.tsv"], "does not hold pairs"),
     (["bad.csv"], "does not hold pairs"),
     (["wide"], "5 tab-separated columns"),
+    (["numbered"], "3 tab-separated columns, which are not a lemma, its features"),
+    (["numbered nouns"], "3 tab-separated columns, which are not a lemma, its features"),
+    (["three"], "3 tab-separated columns, which are not a lemma, its features"),
+    (["three.csv"], "3 comma-separated columns.* call two of them source and target in the header\\.$"),
+    (["three.txt"], "3 comma-separated columns.* plain text needs --task continue"),
     (["tsv", "dictionary"], "different forms"),
     (["tsv", "tsv", "lines"], "lines does not hold pairs"),
 ]
@@ -130,6 +161,11 @@ def test_what_is_not_pairs_is_refused_in_one_sentence(tmp_path: Path, names: lis
         "lines.tsv": b"one\ntwo\n",
         "bad.csv": b"one\ntwo\n",
         "wide": b"a\tb\tc\td\te\n",
+        "numbered": b"1\taa\ta a\n2\tab\ta b\n",
+        "numbered nouns": b"1\tHAUS\th aU s\n2\tBAUM\tb aU m\n",
+        "three": b"aa\taa\ta a\nba\tab\ta b\n",
+        "three.csv": b"id,word,ipa\n1,aa,a a\n2,ab,a b\n",
+        "three.txt": b"id,word,ipa\n1,aa,a a\n2,ab,a b\n",
         "tsv": b"a\tb\n",
         "dictionary": b"A  B C\n",
     }.items():
@@ -147,6 +183,8 @@ FAULTS = [
     ("a\tb\nc\n", 2, "wrong number of columns"),
     ("a\tb\nc\t \n", 2, "empty sides"),
     ("a\tb\n\tc\n", 2, "empty sides"),
+    ("a\tb\n\n \t \nc\td\n", 3, "empty sides"),
+    ('word,sound\na,b\n"c,d\n' + "e,f\n" * 20, 3, "not valid CSV"),
     ('source,target\n"a\nb",c\nd\n', 4, "wrong number of columns"),
     ('source,target\na,b\n"c,d\n', 3, "not valid CSV"),
     ("source,target\n\n,b\n", 3, "empty sides"),

@@ -19,6 +19,7 @@ from regard.errors import UserError
 
 LONGEST_LINE = 16 * 2**20  # bytes: a "line" beyond this is no text, and would be held in memory whole
 UTF_8 = "utf-8"
+NAME_IT = "name its encoding: `regard train FILE --set data.encoding=latin-1`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def decode_line(file: str, number: int, raw: bytes, on_fault: OnFault = refuse, 
         name = "UTF-8" if encoding == UTF_8 else encoding
         what = (
             f"byte {error.start + 1} (0x{raw[error.start]:02x}) is not valid {name}; "
-            f"save the file as UTF-8, or name its encoding in data.encoding"
+            f"save the file as UTF-8, or {NAME_IT}"
         )
         on_fault(Fault(file, number, what, f"not valid {name}"))
         return None

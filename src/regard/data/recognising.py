@@ -10,7 +10,7 @@ from pathlib import Path
 from regard.data.aligned import recognise_aligned
 from regard.data.forms import TASKS, Format, Sample
 from regard.data.labelled import recognise_labelled
-from regard.data.lines import UTF_8, check_encoding, decode_line, read_lines
+from regard.data.lines import NAME_IT, UTF_8, check_encoding, decode_line, read_lines
 from regard.data.tables import guess_csv, recognise_table
 from regard.data.tagged import recognise_tagged
 from regard.errors import UserError
@@ -137,7 +137,6 @@ def _sample(path: Path | str, encoding: str) -> Sample:
     if not any(line.strip() for line in lines):
         name = "UTF-8" if encoding == UTF_8 else encoding
         raise UserError(
-            f"{path} is not {name} text; save it as UTF-8 (for example iconv -f LATIN1 -t UTF-8), "
-            f"or name its encoding in data.encoding."
+            f"{path} is not {name} text; save it as UTF-8 (for example iconv -f LATIN1 -t UTF-8), or {NAME_IT}."
         )
     return Sample(str(path), lines)

@@ -9,6 +9,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
@@ -23,7 +24,9 @@ TEXT_NAMES = (
 )
 LABEL_NAMES = ("label", "class", "category", "intent", "sentiment", "topic", "polarity", "rating", "stars", "target")
 LABELLED_NAMES = tuple((text, label) for text in TEXT_NAMES for label in LABEL_NAMES)
-FEATURES = re.compile(r"[A-Z0-9][\w.,()+/{}-]*(;[A-Z0-9][\w.,()+/{}-]*)*")  # V;PST, N;ACC(PL), V.PTCP;PRS
+CSV_NAME = re.compile(r"\.csv(\.gz)?$", re.IGNORECASE)
+FEATURES = re.compile(r"[\w{(][^\s;|=]*[;|=]\S+")  # V;PST, N;ACC(PL), v;pst, pos=V,tense=PST, Case=Nom|Number=Sing
+FEATURE = re.compile(r"[A-Z0-9][\w.,()+/{}-]*")  # one alone, such as PL, or any capitalised word
 DICTIONARY_LINE = re.compile(r"(\S+) {2,}(\S.*)")
 DICTIONARY_VARIANT = re.compile(r"(?<=.)\(\d+\)$")  # READ(1) is a second pronunciation of READ
 DICTIONARY_COMMENT = ";;;"
@@ -65,7 +68,7 @@ def _recognise_tsv(sample: Sample, task: str | None, sure: bool) -> Format | Non
             f"{sample.path} has {columns} tab-separated columns, expected {'2' if task == 'classify' else '2 or 3'}; "
             f"keep {keep}, or name them in a header."
         )
-    return _three_columns(rows)
+    return _three_columns(rows, sample.path)
 
 
 def _two_columns(rows: list[list[str]], task: str | None, sure: bool) -> Format | None:
@@ -76,14 +79,35 @@ def _two_columns(rows: list[list[str]], task: str | None, sure: bool) -> Format 
     return Format("tsv", 2, "tab-separated columns: source, target") if task != "classify" else None
 
 
-def _three_columns(rows: list[list[str]]) -> Format:
+def _three_columns(rows: list[list[str]], path: str) -> Format:
     if all(row[2].startswith("CC-BY") for row in rows):
         return Format("tsv", 3, "tab-separated columns: source, target, and an attribution that is left out")
-    second, third = (sum(FEATURES.fullmatch(row[column]) is not None for row in rows) for column in (1, 2))
-    if third > second and third >= 0.9 * len(rows):
+    numbered = all(row[0].strip().isdecimal() for row in rows)
+    second, third = (_likeness([row[column].strip() for row in rows]) for column in (1, 2))
+    if max(second, third) <= (1 if numbered else 0):
+        raise UserError(
+            f"{path} has 3 tab-separated columns, which are not a lemma, its features (such as V;PST) and its form; "
+            "keep source and target, or name them in a header."
+        )
+    if third > second:
         description = "tab-separated columns: lemma and features (the third) are the source, form the target"
         return Format("tsv", 3, description, (0, 2), 1)
     return Format("tsv", 3, "tab-separated columns: lemma and features are the source, form the target", (0, 1), 2)
+
+
+def _likeness(column: list[str]) -> float:
+    """How much a column looks like features: 0 not at all, up to 1 like single ones, above it like several in each.
+
+    Any capitalised word could be a single feature; features are those that recur, or have capitals alone (PL).
+    """
+    several = sum(FEATURES.fullmatch(value) is not None for value in column)
+    single = sum(FEATURE.fullmatch(value) is not None for value in column)
+    if several + single < 0.9 * len(column):
+        return 0.0
+    if 2 * several >= len(column):
+        return 1 + several / len(column)
+    varied = len(set(column)) / len(column)
+    return 1 - varied / 2 if varied <= 0.5 or all(value.isupper() for value in column) else 0.0
 
 
 def _label_column(rows: Sequence[Sequence[str]], sure: bool) -> int | None:
@@ -104,45 +128,69 @@ def _label_column(rows: Sequence[Sequence[str]], sure: bool) -> int | None:
 def _recognise_csv(sample: Sample, task: str | None, sure: bool) -> Format | None:
     """CSV, if the header uses known names or the file's name says so (a sentence may well begin "source, ")."""
     for delimiter in ",;":
-        fields = _csv_fields(sample.filled[0], delimiter)
+        fields = next(iter(_parsed(sample.filled[:1], delimiter)), [])
         named = _named_columns(fields, task)
         if named is not None:
             return _csv_format(fields, *named, delimiter)
-    if re.search(r"\.csv(\.gz)?$", sample.path, re.IGNORECASE):
+    if CSV_NAME.search(sample.path):
         return guess_csv(sample, task, sure)
     return None
 
 
 def guess_csv(sample: Sample, task: str | None, sure: bool) -> Format | None:
-    """CSV with a header of other names, if nearly every line has the same number of fields as the header."""
-    lines = sample.filled
+    """CSV with a header of other names, if nearly every record has the same number of fields as the header."""
+    columns = 0
     for delimiter in ",;":
-        fields, *rows = (_csv_fields(line, delimiter) for line in lines)
-        alike = [row for row in rows if len(row) == len(fields)]
-        if len(fields) >= 2 and rows and 1 + len(alike) >= 0.9 * len(lines):
-            label = None if task == "convert" or len(fields) > 2 else _label_column(alike, sure)
-            if label is not None:
-                return _csv_format(fields, "classify", 1 - label, label, delimiter)
-            if task != "classify":
-                return _csv_format(fields, "convert", 0, 1, delimiter)
-    if re.search(r"\.csv(\.gz)?$", sample.path, re.IGNORECASE):
-        what, names = ("labelled texts", "text,label") if task == "classify" else ("pairs", "source,target")
+        fields, rows = _records(sample, delimiter)
+        columns = columns or len(fields)
+        if len(fields) != 2:
+            continue
+        label = None if task == "convert" else _label_column(rows, sure)
+        if label is not None:
+            return _csv_format(fields, "classify", 1 - label, label, delimiter)
+        if task != "classify":
+            return _csv_format(fields, "convert", 0, 1, delimiter)
+    named = CSV_NAME.search(sample.path)
+    what, names = ("labelled texts", "text,label") if task == "classify" else ("pairs", "source,target")
+    if columns > 2:
+        text = "" if named else "; plain text needs --task continue"
+        raise UserError(
+            f"{sample.path} has {columns} comma-separated columns, none of which has a known name; keep two, or call "
+            f"two of them {names.replace(',', ' and ')} in the header{text}."
+        )
+    if named:
         raise UserError(
             f"{sample.path} does not hold {what}: expected a CSV header with at least two columns, such as {names}."
         )
     return None
 
 
+def _records(sample: Sample, delimiter: str) -> tuple[list[str], list[list[str]]]:
+    """The header and the records that are as wide, or nothing if they are few.
+
+    Quoted fields of a CSV file may go over several lines; but if one is never closed, it hides all that follow, and
+    lines tell more. In what may be plain text a quote says nothing.
+    """
+    whole = _parsed([f"{line}\n" for line in sample.lines], delimiter) if CSV_NAME.search(sample.path) else []
+    for records in (whole, [record for line in sample.filled for record in _parsed([line], delimiter) or [[]]]):
+        fields, rows = records[0] if records else [], records[1:]
+        alike = [row for row in rows if len(row) == len(fields)]
+        if len(fields) >= 2 and rows and 1 + len(alike) >= 0.9 * len(records):
+            return fields, alike
+    return [], []
+
+
+def _parsed(lines: list[str], delimiter: str) -> list[list[str]]:
+    """The records of some lines, as far as they can be read: a line of text may be longer than any field."""
+    records: list[list[str]] = []
+    with suppress(csv.Error):
+        records.extend([field.strip() for field in fields] for fields in csv.reader(lines, delimiter=delimiter))
+    return [fields for fields in records if any(fields)]
+
+
 def _csv_format(fields: list[str], task: str, source: int, target: int, delimiter: str) -> Format:
     description = f"comma-separated values with a header: {fields[source]} and {fields[target]}"
     return Format("csv", len(fields), description, (source,), target, True, delimiter, task)
-
-
-def _csv_fields(line: str, delimiter: str) -> list[str]:
-    try:
-        return [field.strip() for field in next(csv.reader([line], delimiter=delimiter), [])]
-    except csv.Error:  # a line of text may be longer than any field
-        return []
 
 
 def _named_columns(fields: list[str], task: str | None) -> tuple[str, int, int] | None:
@@ -181,7 +229,9 @@ def _read_columns(path: Path | str, form: Format, report: OnFault, encoding: str
         if header:
             header = False
             continue
-        if not text.strip() or (form.kind == "dictionary" and text.startswith(DICTIONARY_COMMENT)):
+        if not text.strip() and (form.kind != "tsv" or "\t" not in text):  # columns may all be empty, a line is blank
+            continue
+        if form.kind == "dictionary" and text.startswith(DICTIONARY_COMMENT):
             continue
         fields = text.split("\t") if form.kind == "tsv" else _dictionary_fields(text)
         pair = _select(fields, form, file, number, report)
