@@ -119,7 +119,9 @@ def test_too_much_is_said_with_a_remedy(tmp_path: Path, monkeypatch: pytest.Monk
     assert "more than" not in checking.check([str(data)], [])[0]
     monkeypatch.setattr(settings, "memory", lambda: 200 * 2**20)
     found = checking.check([str(data)], [])[0]
-    assert re.search(r"more than the 0.21 GB of this machine: --set training.budget=\d+ training.accumulate=2$", found)
+    assert re.search(
+        r"(?m)more than the 0.21 GB of this machine: --set training.budget=\d+ training.accumulate=2$", found
+    )
 
 
 def test_a_training_that_cannot_fit_is_refused_before_it_begins(
