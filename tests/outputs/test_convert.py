@@ -9,7 +9,6 @@ from torch.nn.functional import log_softmax
 
 import regard
 from regard import config, running
-from regard.backbones.dropout import Dropout
 from regard.errors import UserError
 from regard.inputs.tokens import START, Tokenizer
 from regard.models.bahdanau import recurrent
@@ -52,29 +51,6 @@ def test_loss_from_the_formula(smoothing: float) -> None:
         expected -= (1 - smoothing) * logs[b, t, batch.target[b, t]].item() + smoothing * logs[b, t].mean().item()
     assert count == 5
     assert loss.item() == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["transformer", "recurrent"])
-def test_two_passes_that_drop_nothing_agree(kind: str) -> None:
-    """Then the loss with an agreement is the loss of one pass, in value and gradients; with dropout it is more."""
-    batch = Batch(torch.tensor([[4, 5], [6, 0]]), torch.tensor([[4, 5, 3], [6, 3, 0]]))
-
-    def found(agreement: float, dropout: float) -> list[torch.Tensor]:
-        network = make(kind).network.train()
-        network.agreement = agreement
-        for module in network.modules():
-            if isinstance(module, Dropout):
-                module.p = dropout
-        torch.manual_seed(3)
-        loss, count = network.loss(batch, 0.1)
-        assert count == 5
-        return [loss, *torch.autograd.grad(loss, [*network.parameters()])]
-
-    for one, two in zip(found(0.0, 0.0), found(5.0, 0.0), strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
-    losses = [found(agreement, 0.3)[0].item() for agreement in (1e-9, 1.0, 2.0)]  # the same two passes each time
-    assert losses[0] < losses[1] < losses[2]
-    assert losses[1] - losses[0] == pytest.approx(losses[2] - losses[1], rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["transformer", "ngrams", "recurrent", "plain"])

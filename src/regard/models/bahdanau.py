@@ -38,11 +38,10 @@ def recurrent(
     tied: bool = True,
     ngrams: int = 1,
     buckets: int = 2**17,
-    agreement: float = 0.0,
 ) -> Converter:
     """`attention` is "none", "mean" or a score. heads = 0 takes the encoder states themselves as keys and values;
     1 projects queries, keys and values; more make it multi-head. Runs of up to `ngrams` source tokens have vectors of
-    their own, in so many `buckets`; `agreement` is R-Drop's α."""
+    their own, in so many `buckets`."""
     runs = Ngrams(ngrams, buckets, width) if ngrams > 1 else None
     source = Embedding(source_size, width, None, Dropout(dropout), scale=False, ngrams=runs)
     target = Embedding(target_size, width, None, Dropout(dropout), scale=False)
@@ -54,7 +53,6 @@ def recurrent(
         Encoder(cell, width, layers, dropout, seen=attention != "none"),
         Decoder(cell, width, layers, glimpse(attention, width, heads), dropout, feeding=feeding),
         tied=tied,
-        agreement=agreement,
     )
 
 

@@ -36,11 +36,10 @@ def transformer(
     closed: bool = False,
     ngrams: int = 1,
     buckets: int = 2**17,
-    agreement: float = 0.0,
 ) -> Converter:
     """Ids of two vocabularies (one if `joint`) to a converter. `tied` makes the output layer the target's table;
     `scale` multiplies tables by √width; a `closed` encoder reads END after each source;
-    runs of up to `ngrams` source tokens have vectors of their own, in so many `buckets`; `agreement` is R-Drop's α."""
+    runs of up to `ngrams` source tokens have vectors of their own, in so many `buckets`."""
     parts = partial(inside, position, heads, width)
     residual = partial(Residual, width, dropout, pre=norm == "pre")
 
@@ -62,4 +61,4 @@ def transformer(
     target = Embedding(target_size, width, place(position, length, width), Dropout(dropout), scale=scale)
     if joint:
         target.table = source.table
-    return Converter(source, target, encoder, decoder, tied=tied, closed=closed, agreement=agreement)
+    return Converter(source, target, encoder, decoder, tied=tied, closed=closed)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import nn
 
-from regard import config as settings
 from regard import metrics, page, pictures, search
 from regard.config import Config, Level, Recurrent, Section, Transformer
 from regard.data.batches import in_shares, pad
@@ -50,12 +49,6 @@ class Tokens(Section):
     size: int | None = Field(None, ge=5, description="largest number of tokens of a vocabulary (sub-words and words)")
 
 
-class Training(settings.Training):
-    agreement: float = Field(
-        0.0, ge=0, le=1000, description="each batch is read twice, and this is how much both have to agree (R-Drop)"
-    )
-
-
 class Decoding(Section):
     beam: int = Field(5, ge=1, le=1000, description="hypotheses kept by the search")
     length_penalty: float = Field(1.0, ge=0, le=10, description="score ÷ length to this power")
@@ -67,7 +60,6 @@ class Settings(Config):
     task: Literal["convert"] = Field("convert", description="what comes out: a sequence")
     tokens: Tokens = Tokens()
     model: Annotated[Transformer | Recurrent, Field(discriminator="kind")] = Transformer()
-    training: Training = Training()
     decoding: Decoding = Decoding()
 
     def parameters(self) -> int:
@@ -158,8 +150,7 @@ class Convert(Task):
 
     @classmethod
     def design(cls, config: Settings, vocabularies: Vocabularies) -> Converter:
-        parts: dict[str, Any] = config.model.model_dump(exclude={"kind"})
-        parts |= {"joint": config.tokens.joint, "agreement": config.training.agreement}
+        parts: dict[str, Any] = config.model.model_dump(exclude={"kind"}) | {"joint": config.tokens.joint}
         source, target = (vocabulary.size for vocabulary in vocabularies)
         if isinstance(config.model, Transformer):
             return transformer(source, target, length=2 + max(config.data.longest, config.decoding.longest), **parts)

@@ -59,10 +59,9 @@ class Converter(nn.Module):
         *,
         tied: bool,
         closed: bool = False,
-        agreement: float = 0.0,
     ) -> None:
         super().__init__()
-        self.closed, self.agreement = closed, agreement
+        self.closed = closed
         self.source, self.target, self.encoder, self.decoder = source, target, encoder, decoder
         size, width = target.table.weight.shape
         self.head = nn.Linear(width, size)
@@ -92,18 +91,11 @@ class Converter(nn.Module):
         return logits
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> tuple[Tensor, int]:
-        """The sum of −log p over the target's tokens with label smoothing (Szegedy et al. 2016), and their number.
-
-        In training with an `agreement`, all is read twice, with other dropout, and both have to say the same.
-        """
+        """The sum of −log p over the target's tokens with label smoothing (Szegedy et al. 2016), and their number."""
         real = batch.target != PAD
         # Padding is dropped before the largest matrix product of the model, not after it.
-        wanted, head = batch.target[real], self.head
-        if not self.training or not self.agreement:
-            return token_loss(self.features(batch)[real], head.weight, head.bias, wanted, smoothing), len(wanted)
-        twice = Batch(*(side.repeat(2, 1) for side in batch))
-        features = self.features(twice)[real.repeat(2, 1)]
-        return token_loss(features, head.weight, head.bias, wanted, smoothing, self.agreement), len(wanted)
+        wanted = batch.target[real]
+        return token_loss(self.features(batch)[real], self.head.weight, self.head.bias, wanted, smoothing), len(wanted)
 
     def start(self, source: Tensor) -> State:
         """The state before the first step of decoding."""

@@ -6,16 +6,8 @@
 
     ∂L/∂logit_iv = p_i(v) − (1 − ε) · [v = y_i] − ε/V,
 
-so `token_loss` makes it at once, for a few rows at a time and in the memory of their logits: the logits of a whole
-batch never exist. `plain` says the same with torch's own functions, and keeps the graph.
-
-Two passes with other dropout say p and q; R-Drop (Liang et al. 2021, 2.2) wants them to be right and to agree:
-
-    L = ½ (L_p + L_q) + α/2 · J,   J = ½ Σ_i [ KL(p_i ‖ q_i) + KL(q_i ‖ p_i) ] = ½ Σ_iv (p_i(v) − q_i(v)) d_i(v),
-
-half of the paper's, so that it weighs as much as the loss of one pass. With d = log p − log q the gradient is
-
-    ∂J/∂logit of p = ½ [ p (d − Σ_v p d) + p − q ].
+so `chunked` makes it at once, for a few rows at a time and in the memory of their logits: the logits of a whole batch
+never exist. `plain` says the same with torch's own functions, and keeps the graph.
 """
 
 from __future__ import annotations
@@ -25,23 +17,18 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Linear
-from torch.nn.functional import cross_entropy, kl_div, linear
+from torch.nn.functional import cross_entropy, linear
 
 CHUNK = 1 << 23  # logits made at once: 32 MB; with much fewer the products get small and slow
 LINE = 16  # numbers in a line of the processor's cache
 
 
-def token_loss(
-    x: Tensor, weight: Tensor, bias: Tensor | None, wanted: Tensor, smoothing: float, agreement: float = 0.0
-) -> Tensor:
-    """L of features x and the tokens that should have come (n,): chunked where that gives the same.
-
-    x is (n, width); with an `agreement` α it is (2n, width), the rows of a second pass behind those of the first.
-    """
+def token_loss(x: Tensor, weight: Tensor, bias: Tensor | None, wanted: Tensor, smoothing: float) -> Tensor:
+    """L of features x (n, width) and the tokens that should have come (n,): chunked where that gives the same."""
     learning = torch.is_grad_enabled() and x.requires_grad
     if not learning or torch.is_autocast_enabled(x.device.type) or not weight.requires_grad:
-        return plain(x, weight, bias, wanted, smoothing, agreement)
-    loss: Tensor = _Chunked.apply(x, weight, bias, wanted, smoothing, agreement)  # type: ignore[no-untyped-call]
+        return plain(x, weight, bias, wanted, smoothing)
+    loss: Tensor = _Chunked.apply(x, weight, bias, wanted, smoothing)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -69,49 +56,31 @@ def logits_of(x: Tensor, head: Linear) -> Tensor:
     return aligned(x, head.weight, head.bias)[:, : len(head.weight)]
 
 
-def plain(
-    x: Tensor, weight: Tensor, bias: Tensor | None, wanted: Tensor, smoothing: float, agreement: float = 0.0
-) -> Tensor:
-    logits = linear(x, weight, bias)
-    if not agreement:
-        return cross_entropy(logits, wanted, reduction="sum", label_smoothing=smoothing)
-    right = cross_entropy(logits, wanted.repeat(2), reduction="sum", label_smoothing=smoothing)
-    p, q = logits.log_softmax(-1).chunk(2)
-    apart = kl_div(p, q, reduction="sum", log_target=True) + kl_div(q, p, reduction="sum", log_target=True)
-    return right / 2 + agreement / 4 * apart
+def plain(x: Tensor, weight: Tensor, bias: Tensor | None, wanted: Tensor, smoothing: float) -> Tensor:
+    return cross_entropy(linear(x, weight, bias), wanted, reduction="sum", label_smoothing=smoothing)
 
 
 class _Chunked(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        wanted: Tensor,
-        smoothing: float,
-        agreement: float,
-    ) -> Tensor:
-        size, passes = len(weight), 2 if agreement else 1
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, wanted: Tensor, smoothing: float) -> Tensor:
+        size = len(weight)
         loss, to_x, to_weight = x.new_zeros(()), torch.empty_like(x), torch.zeros_like(weight)
         to_bias = None if bias is None else torch.zeros_like(bias)
-        rows = max(1, CHUNK // (passes * size))
-        said, to_said = (of.unflatten(0, (passes, len(wanted))) for of in (x, to_x))
-        for start in range(0, len(wanted), rows):
-            some, right = said[:, start : start + rows].flatten(0, 1), wanted[start : start + rows].repeat(passes)
-            logits, chances, total = _chances(some, weight, bias)
-            apart = _agree(logits, chances, total, agreement / 2) if agreement else None
-            lost = total - (1 - smoothing) * logits.gather(1, right[:, None]).squeeze(1)
-            gradient = chances
+        rows = max(1, CHUNK // size)
+        for start in range(0, len(x), rows):
+            some, right = x[start : start + rows], wanted[start : start + rows, None]
+            room = aligned(some, weight, bias)
+            chances = room.softmax(-1)
+            # log Σ exp without exponentials of its own: the largest p is at least 1/V, so its logarithm is exact.
+            total = room.amax(-1) - chances.amax(-1).log()
+            logits, gradient = room[:, :size], chances[:, :size]
+            lost = total - (1 - smoothing) * logits.gather(1, right).squeeze(1)
             if smoothing:
                 lost -= smoothing * logits.mean(-1)
                 gradient -= smoothing / size
-            gradient.scatter_add_(1, right[:, None], gradient.new_full((), smoothing - 1).expand(len(right), 1))
-            loss += lost.sum() / passes
-            if apart is not None:
-                loss += apart[0]
-                gradient.div_(passes).add_(apart[1])
-            to_said[:, start : start + rows] = torch.mm(gradient, weight).unflatten(0, (passes, -1))
+            loss += lost.sum()
+            gradient.scatter_add_(1, right, gradient.new_full((), smoothing - 1).expand_as(right))
+            torch.mm(gradient, weight, out=to_x[start : start + rows])
             to_weight.addmm_(gradient.t(), some)
             if to_bias is not None:
                 to_bias += gradient.sum(0)
@@ -121,24 +90,4 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         to_x, to_weight, to_bias = ctx.saved_tensors
-        to_bias = None if to_bias is None else upstream * to_bias
-        return upstream * to_x, upstream * to_weight, to_bias, None, None, None
-
-
-def _chances(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits and their softmax, (n, V) each, and log Σ exp of each row's logits, (n,)."""
-    room = aligned(x, weight, bias)
-    chances = room.softmax(-1)
-    # Without exponentials of its own: the largest p is at least 1/V, so its logarithm is exact.
-    total = room.amax(-1) - chances.amax(-1).log()
-    return room[:, : len(weight)], chances[:, : len(weight)], total
-
-
-def _agree(logits: Tensor, chances: Tensor, total: Tensor, weight: float) -> tuple[Tensor, Tensor]:
-    """weight · J of two passes, one behind the other, and its gradient by the logits."""
-    p, q = chances.chunk(2)
-    one, two = (logits - total[:, None]).chunk(2)
-    d, apart = one - two, p - q
-    to_p = p * (d - (p * d).sum(-1, keepdim=True)) + apart
-    to_q = q * ((q * d).sum(-1, keepdim=True) - d) - apart
-    return weight / 2 * (apart * d).sum(), torch.cat((to_p, to_q)).mul_(weight / 2)
+        return upstream * to_x, upstream * to_weight, None if to_bias is None else upstream * to_bias, None, None
