@@ -22,8 +22,8 @@ from regard.exchange.folder import PUBLISHED, TOKENIZER, Facts, Vocabulary, need
 from regard.exchange.kind import NEVER, RATE, Kind, State, by_layer, into_rows, out_of_rows, pick, published_id, unless
 from regard.inputs.foreign import Foreign
 from regard.inputs.tokens import END, PAD, START
-from regard.outputs.convert import Settings
 from regard.outputs.converter import Batch, Converter
+from regard.outputs.converters import Settings
 from regard.outputs.task import Vocabularies
 
 SHARED = "model.shared.weight"

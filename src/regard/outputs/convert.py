@@ -9,26 +9,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import nn
 
 from regard import metrics, page, pictures, search
-from regard.config import Config, Level, Recurrent, Section, Transformer
 from regard.data.batches import in_shares, pad
 from regard.data.reading import Pair
 from regard.data.store import Store
 from regard.errors import UserError
-from regard.inputs.scripts import mostly_unspaced, parts
-from regard.inputs.tokens import END, PAD, START, SUB_WORDS, Tokenizer, choose_level
-from regard.models.bahdanau import recurrent
-from regard.models.transformer import transformer
-from regard.outputs import aligning, invariance
+from regard.inputs.scripts import mostly_unspaced
+from regard.inputs.tokens import END, PAD, START, SUB_WORDS, Tokenizer
+from regard.outputs import aligning, converters, invariance
 from regard.outputs.converter import Batch, Converter
+from regard.outputs.converters import Settings
 from regard.outputs.task import LEARN_FROM, PLACES, Item, Row, Shown, Survey, Task, Vocabularies
 from regard.outputs.together import Together
 from regard.watching import attentions, paused, watch, watched
@@ -39,38 +36,6 @@ if TYPE_CHECKING:
 
 FINIS = "∎"  # the end in pictures: a sign that the font has which comes with matplotlib
 FEWEST = 400  # tokens, read and written, that are worth a worker of their own
-
-
-class Tokens(Section):
-    source_level: Level = Field("characters", description="what a source token is")
-    target_level: Level = Field("characters", description="what a target token is")
-    joint: bool = Field(False, description="one vocabulary for both sides")
-    lowercase: bool = Field(False, description="both sides in lower case")
-    size: int | None = Field(None, ge=5, description="largest number of tokens of a vocabulary (sub-words and words)")
-
-
-class Decoding(Section):
-    beam: int = Field(5, ge=1, le=1000, description="hypotheses kept by the search")
-    length_penalty: float = Field(1.0, ge=0, le=10, description="score ÷ length to this power")
-    factor: float = Field(3.0, gt=0, le=1e6, description="an answer to n tokens has at most factor · (n + 3) + 3")
-    longest: int = Field(256, ge=1, le=10**6, description="most tokens of an answer in any case")
-
-
-class Settings(Config):
-    task: Literal["convert"] = Field("convert", description="what comes out: a sequence")
-    tokens: Tokens = Tokens()
-    model: Annotated[Transformer | Recurrent, Field(discriminator="kind")] = Transformer()
-    decoding: Decoding = Decoding()
-
-    def parameters(self) -> int:
-        model, size = self.model, self.tokens.size or 200
-        if isinstance(model, Transformer):
-            layers = model.layers * (12 * model.width**2 + 4 * model.width * model.hidden)
-        else:
-            gates = 4 if model.cell == "lstm" else 3
-            layers = model.width**2 * ((8 * model.layers - 1) * gates + 12)
-        rows = (1 if self.tokens.joint else 2) * size + (model.buckets if model.ngrams > 1 else 0)
-        return layers + rows * model.width
 
 
 @dataclass(frozen=True)
@@ -149,12 +114,13 @@ class Convert(Task):
         return both, both
 
     @classmethod
+    def choose(cls, seen: Survey) -> tuple[dict[str, Any], dict[str, str]]:
+        return converters.choose(seen)
+
+    @classmethod
     def design(cls, config: Settings, vocabularies: Vocabularies) -> Converter:
-        parts: dict[str, Any] = config.model.model_dump(exclude={"kind"}) | {"joint": config.tokens.joint}
         source, target = (vocabulary.size for vocabulary in vocabularies)
-        if isinstance(config.model, Transformer):
-            return transformer(source, target, length=2 + max(config.data.longest, config.decoding.longest), **parts)
-        return recurrent(source, target, **parts)
+        return converters.design(config, source, target)
 
     @classmethod
     def assemble(cls, config: Settings, vocabularies: Vocabularies, network: nn.Module) -> Convert:
@@ -422,25 +388,6 @@ class Convert(Task):
     def invariances(self, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:
         return invariance.of_converter(self.network, self.batch(rows))
 
-    # ---- choosing -------------------------------------------------------------------------------------------------
-
-    @classmethod
-    def choose(cls, seen: Survey) -> tuple[dict[str, Any], dict[str, str]]:
-        tokens, reasons = _tokens(seen)
-        count = seen.count
-        model, training, why = _for_text(count) if tokens["target_level"] == "bpe" else _for_strings(count)
-        few = model["dropout"] > 0.2
-        reasons |= {
-            "model.kind": why,
-            "model.width": f"{count:,} pairs: width {model['width']}, layers {model['layers']}",
-            "model.dropout": f"{count:,} pairs are {'few: much' if few else 'many: little'} is dropped in training",
-        }
-        if "ngrams" in model:
-            reasons["model.ngrams"] = f"{count:,} pairs show many runs of up to {model['ngrams']} letters often"
-        if "steps" in training:
-            reasons["training.steps"] = f"{count:,} pairs are learned by then; --steps gives it more or less"
-        return {"tokens": tokens, "model": model, "training": training}, reasons
-
 
 def _words(pieces: list[str], groups: list[int]) -> page.Words:
     return page.Words(aligning.joined(pieces, groups), groups)
@@ -451,51 +398,3 @@ def _sides(name: str) -> tuple[page.Side, page.Side]:
     if name.endswith(("cross", "glimpse")):
         return "target", "source"
     return ("source", "source") if name.startswith("encoder") else ("target", "prefix")
-
-
-def _tokens(seen: Survey) -> tuple[dict[str, Any], dict[str, str]]:
-    (source, source_why), (target, target_why) = choose_level(seen.sources), choose_level(seen.targets)
-    used = [seen.level("source_level", source), seen.level("target_level", target)]
-    joint = source == target == "bpe" and used[0] == used[1] and used[0] in SUB_WORDS
-    words = len({word for text in (seen.sources + seen.targets)[:100_000] for word in parts(text)})
-    size = None
-    reasons = {"tokens.source_level": source_why, "tokens.target_level": target_why}
-    if {*used} & {*SUB_WORDS} and "words" not in used:  # of which there may be many more
-        size = 4_000 if seen.count < 10_000 else 8_000 if seen.count < 300_000 else 16_000
-        size = min(size, max(300, words))
-        reasons["tokens.size"] = f"{size:,} sub-words: enough for {seen.count:,} pairs to show each of them often"
-    if joint:
-        reasons["tokens.joint"] = "both sides are running text: names and numbers are written the same on both"
-    return {"source_level": source, "target_level": target, "joint": joint, "size": size}, reasons
-
-
-def _for_text(count: int) -> tuple[dict[str, Any], dict[str, Any], str]:
-    # In the minutes of a first training a small model sees the text more often, and gets further, than a large one.
-    model: dict[str, Any] = {"kind": "transformer", "layers": 4, "width": 128, "hidden": 512, "heads": 4}
-    if count < 20_000:
-        model |= {"layers": 2 if count < 5_000 else 4, "dropout": 0.3}
-    elif count < 300_000:
-        model |= {"dropout": 0.1}
-    else:
-        model |= {"width": 256, "hidden": 1024, "dropout": 0.1}
-    training = {"budget": 4096, "optimiser": "muon", "rate": 4e-3, "warmup": 300}
-    return model, training, "running text: a Transformer translates it best"
-
-
-def _for_strings(count: int) -> tuple[dict[str, Any], dict[str, Any], str]:
-    model: dict[str, Any]
-    training: dict[str, Any]
-    if count >= 20_000:
-        model = {"kind": "transformer", "layers": 3, "width": 128, "hidden": 512, "heads": 4}
-        model["dropout"] = 0.1 if count < 60_000 else 0.05  # 100,000 are seen eight times in the minutes of a training
-        # What a letter sounds like hangs on its neighbours, not on its place in the word.
-        model |= {"position": "rotary", "ngrams": 5}
-        training = {"budget": 4096, "optimiser": "muon", "rate": 4e-3, "warmup": 200, "average": 10}
-        return model, training, "many short strings: a Transformer learns them in less time than an LSTM"
-    model = {"kind": "recurrent", "cell": "lstm", "layers": 1, "attention": "additive", "feeding": True}
-    model |= {"width": 128 if count < 2_000 else 192, "dropout": 0.4}
-    # A rate that stays high and the mean of many checkpoints generalise better here than a rate that ends at zero.
-    training = {"budget": 2048, "rate": 3e-3, "warmup": 400, "schedule": "inverse_sqrt", "average": 10}
-    if count < 2_000:  # small batches generalise better: of 800 words 27 % are wrong in place of 30 %
-        training |= {"budget": 512, "steps": 4000}
-    return model, training, "few short strings: an LSTM with attention learns more from them than a Transformer"
