@@ -170,7 +170,7 @@ class Split:
                     f"{config.data.train[0]}: {self._total} {unit}{'' if self._total == 1 else 's'} are too few to "
                     "train on and to hold some out."
                 )
-            if not contiguous and not 0 < sum(1 for _ in self.valid()) < self._total:
+            if not contiguous and not self._parts():
                 self.chosen = self._smallest()
 
     def train(self) -> Iterator[Pair]:
@@ -196,6 +196,15 @@ class Split:
         if self.chosen is not None:
             return pair.source in self.chosen
         return self._hash(pair.source) < share * 2**32
+
+    def _parts(self) -> bool:
+        """Whether there is something on both sides; of a large file its beginning shows that."""
+        sides: set[bool] = set()
+        for number, pair in enumerate(self._read(self.config.data.train)):
+            sides.add(self._held_out(number, pair))
+            if len(sides) == 2:
+                return True
+        return False
 
     def _hash(self, source: str) -> int:
         return zlib.crc32(f"{self.config.training.seed} {source}".encode())
