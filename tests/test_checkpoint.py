@@ -103,7 +103,7 @@ def hard_life(monkeypatch: pytest.MonkeyPatch) -> Callable[[range], None]:
     """Trainings that settle their own number of steps, and have steps whose loss is no number."""
     begin = Trainer.__init__
 
-    def settle(self: Trainer) -> None:
+    def settle(self: Trainer, _: object) -> None:
         if self.at.step == 12:
             self.at.steps = torture.STEPS
         if self.at.step > torture.STEPS:

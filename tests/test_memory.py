@@ -129,7 +129,9 @@ def test_a_training_that_cannot_fit_is_refused_before_it_begins(
 ) -> None:
     data = write_numbers(tmp_path / "data.tsv", 100)
     monkeypatch.setattr(settings, "memory", lambda: 200 * 2**20)
-    with pytest.raises(UserError, match=r"^Training needs about .* more than the 0.21 GB .*training.accumulate=2\.$"):
+    with pytest.raises(
+        UserError, match=r"^The training needs about .* more than the 0.21 GB .*training.accumulate=2\.$"
+    ):
         regard.train(data, tmp_path / "run", steps=1, set=["model.width=8"], quiet=True)
 
 

@@ -68,7 +68,7 @@ class Need:
             return said
         helps = self.total - self.batch // 2 < self.there or self.batch > self.model
         remedy = smaller(how) if helps else "make model.width, model.layers or tokens.size less"
-        return f"{said}\nthat is more than the {gigabytes(self.there)} of this machine: {remedy}"
+        return f"{said}, which is more than the {gigabytes(self.there)} of this machine: {remedy}"
 
 
 def smaller(how: Training) -> str:

@@ -7,7 +7,6 @@ import json
 import math
 import signal
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -27,13 +26,12 @@ from regard.errors import UserError
 from regard.metrics import Score
 from regard.optimiser import optimiser, rate_at
 from regard.outputs.task import Item
+from regard.pace import Pace
 from regard.parallel import Loss, World, like, whole, without_sync, wrap
 from regard.preparing import Prepared, Say
 from regard.progress import Progress
 
 SAVE_SECONDS = 600.0  # of training that a crash may cost, if validations are rare
-WARM = 12  # steps timed before the number of steps is settled
-LATELY = 20  # steps that tell how fast the machine is now
 Window = list[tuple[float, int, float]]  # loss, tokens and seconds of the steps since the last validation
 MOST = 1000  # items that a validation looks at
 BAD_STEPS = 5  # non-finite steps in a row that end a run
@@ -88,8 +86,6 @@ class Trainer:
         self.board = Board(run)
         self.stop = False
         self.window: Window = []
-        self.times: deque[float] = deque(maxlen=LATELY)  # seconds of the last steps
-        self.stepped = self.began = 0.0  # seconds of steps since this training began or went on, and when that was
         self.saved = 0.0  # seconds of training when the state was last saved, or that was tried
         self.safe = 0  # the newest step whose state is on disk
         self.needed: list[set[str]] = []  # checkpoints that the newest states name
@@ -102,7 +98,8 @@ class Trainer:
             if self.at.step == 0:
                 self._foretell()
                 self._try_largest()
-            started, self.began = time.monotonic() - self.at.seconds, self.at.seconds
+            started = time.monotonic() - self.at.seconds
+            pace = None if self.how.steps or self.how.minutes is None else Pace(self.how.minutes, self.at.seconds)
             window = self.window
             while not self._finished():
                 began = time.monotonic()
@@ -110,11 +107,11 @@ class Trainer:
                     loss, tokens = self._step()
                 took = time.monotonic() - began
                 window.append((loss, tokens, took))
-                self.times.append(took)
-                self.stepped += took
                 self.at.seconds = time.monotonic() - started
                 self._agree()
-                self._settle()
+                if pace:
+                    pace.took(took)
+                    self._settle(pace)
                 self.progress.step(self.at, window[-1])
                 if self.at.step % self._every() == 0 or self._finished():
                     self._validate(window)
@@ -206,7 +203,7 @@ class Trainer:
                 self.network, lambda rows: self._loss(self.reader.content(rows), plain), self.batches, self.world.device
             )
         if need.hopeless:  # a system that has promised memory ends the process when it has none
-            raise UserError(f"T{need.sentence(self.how)[1:]}.".replace("\n", "; "))
+            raise UserError(f"The {need.sentence(self.how)}.")
         self.progress.say(need.sentence(self.how))
 
     def _try_largest(self) -> None:
@@ -236,26 +233,15 @@ class Trainer:
             self.how,
         )
 
-    def _settle(self) -> None:
-        """How many steps fit into the minutes: from the first ones, and again if the machine's speed has changed.
-
-        The schedule of the learning rate ends where the time ends, so a wrong guess would cost quality.
-        """
-        if self.how.steps is not None or self.how.minutes is None or self.at.step < WARM:
+    def _settle(self, pace: Pace) -> None:
+        """The number of steps, if the minutes decide about it."""
+        at = self.at
+        if not pace.due(at.step, at.steps is not None):
             return
-        if self.at.steps is not None and (len(self.times) < LATELY or self.at.step % LATELY):
-            return
-        times = sorted(self.times)[: max(1, len(self.times) - 2)]  # without the slowest two
-        mean = sum(times) / len(times)
-        # The rest of the time is for validation: a tenth of it, until it is known better.
-        share = min(1.0, max(0.5, self.stepped / (self.at.seconds - self.began))) if self.at.history else 0.9
-        left = 60 * self.how.minutes - self.at.seconds
-        steps = self.world.said(self.at.step + max(1, int(share * left / mean)))  # all go the same way
-        if self.at.steps is None or not 0.85 < (steps - self.at.step) / max(1, self.at.steps - self.at.step) < 1.5:
-            self.at.steps = steps
-            plural = "" if self.how.minutes == 1 else "s"
-            said = f"{steps:,} steps fit into {self.how.minutes:g} minute{plural} ({1000 * mean:.0f} ms each)"
-            self.progress.say(said)
+        steps = self.world.said(pace.steps(at.step, at.seconds, bool(at.history)))  # all processes do the same
+        if at.steps is None or pace.changed(steps - at.step, at.steps - at.step):
+            at.steps = steps
+            self.progress.say(pace.sentence(steps))
 
     def _every(self) -> int:
         return self.how.every or max(10, (self.at.steps or 2500) // 25)
