@@ -20,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.measure import alternate, ratio, report
 
 from regard import config
-from regard.preparing import prepare
-from regard.progress import Progress
-from regard.training import Trainer
+from regard.training.loop import Trainer
+from regard.training.prepare import prepare
+from regard.training.progress import Progress
 
 LAYERS, WIDTH, HEADS, CONTEXT, ROWS = 4, 128, 4, 64, 12
 SHAPE = {"layers": LAYERS, "width": WIDTH, "hidden": 4 * WIDTH, "heads": HEADS}

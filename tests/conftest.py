@@ -109,7 +109,7 @@ def numbers(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     def make(folder: Path) -> None:
         write_numbers(folder / "data.tsv")
         write_numbers(folder / "test.tsv", 40, seed=1)
-        subwords = ["tokens.source_level=bpe", "tokens.target_level=bpe", "tokens.size=24"]
+        subwords = ["tokens.level=bpe", "output.level=bpe", "tokens.size=24"]
         regard.train(folder / "data.tsv", folder / "run", steps=60, set=[*TRANSFORMER, *FAST, *subwords], quiet=True)
 
     return once("numbers", make)
@@ -142,7 +142,7 @@ class Regard:
         if given is not None:
             (self.folder / "given").write_text(given, encoding="utf-8")
             self.monkeypatch.setattr("sys.stdin", (self.folder / "given").open(encoding="utf-8"))
-        from regard.cli import main
+        from regard.commands.app import main
 
         self.capsys.readouterr()
         with pytest.raises(SystemExit) as left:

@@ -12,7 +12,8 @@ import numpy as np
 SETTINGS = """
 task: convert
 data: {{train: [{train}], valid: [{valid}]}}
-tokens: {{source_level: symbols, target_level: symbols, joint: true, size: 2000}}
+tokens: {{level: symbols, size: 2000}}
+output: {{level: symbols, joint: true}}
 model: {{kind: recurrent, width: 8, attention: dot, feeding: false}}
 training: {{budget: 500, steps: 3, minutes: null, every: 3}}
 """
@@ -38,7 +39,7 @@ def write_corpus(folder: Path, pairs: int, words: int) -> Path:
 
 def size_of(settings: Path) -> int:
     """Bytes of a corpus as text and, once it has been trained on, as stored tokens."""
-    return sum(path.stat().st_size for path in [settings.parent / "train.tsv", *settings.parent.glob("run/cache/*")])
+    return sum(path.stat().st_size for path in [settings.parent / "train.tsv", *settings.parent.glob("run/cache/*/*")])
 
 
 def train(settings: Path, limit: int | None = None) -> tuple[dict[str, int], str]:

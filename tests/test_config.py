@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from regard import config
+from regard.config import Config, render
 from regard.errors import UserError
+from regard.models.settings import RecurrentPair
+from regard.runs import settings
 
 
-def some(**model: object) -> config.Config:
-    return config.make({"data": {"train": ["a.tsv"]}, **({"model": model} if model else {})}, "here")
+def some(**model: object) -> Config:
+    return settings.make({"data": {"train": ["a.tsv"]}, **({"model": model} if model else {})}, "here")
 
 
 @pytest.mark.parametrize(
@@ -18,26 +20,26 @@ def some(**model: object) -> config.Config:
 )
 def test_what_is_written_is_read_back(model: dict[str, object], tmp_path: Path) -> None:
     before = some(**model)
-    config.write(before, tmp_path / "config.yaml", {"model.kind": "because: of # this"})
-    text = (tmp_path / "config.yaml").read_text()
-    assert config.load(tmp_path / "config.yaml") == before
+    text = render(before, {"model.kind": "because: of # this"})
+    (tmp_path / "config.yaml").write_text(text)
+    assert settings.load(tmp_path / "config.yaml") == before
     assert "# because: of # this" in text
-    for section in (before.data, before.model, before.training, before.decoding, before.tokens):
+    for section in (before.data, before.model, before.training, before.decoding, before.tokens, before.output):
         for name in type(section).model_fields:
             assert f"  {name}: " in text, "every setting is written out"
 
 
 def test_numbers_like_1e_3_are_numbers(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("data: {train: [a.tsv]}\ntraining: {rate: 1e-3}\n")
-    assert config.load(tmp_path / "c.yaml").training.rate == 0.001
-    assert config.override(some(), ["training.rate=2e-3"]).training.rate == 0.002
+    assert settings.load(tmp_path / "c.yaml").training.rate == 0.001
+    assert settings.override(some(), ["training.rate=2e-3"]).training.rate == 0.002
 
 
 def test_overrides() -> None:
-    changed = config.override(
+    changed = settings.override(
         some(), ["model.kind=recurrent", "model.cell=gru", "training.steps=5", "training.minutes="]
     )
-    assert isinstance(changed.model, config.Recurrent)
+    assert isinstance(changed.model, RecurrentPair)
     assert changed.model.cell == "gru"
     assert changed.training.steps == 5
     assert changed.training.minutes is None
@@ -45,17 +47,17 @@ def test_overrides() -> None:
 
 def test_the_order_of_settings_does_not_matter() -> None:
     given = ["model.width=32", "model.cell=gru", "training.steps=5", "model.kind=recurrent"]
-    found = [config.override(some(), list(order)) for order in itertools.permutations(given)]
+    found = [settings.override(some(), list(order)) for order in itertools.permutations(given)]
     assert all(each == found[0] for each in found)
     assert (found[0].model.kind, found[0].model.width, found[0].model.cell) == ("recurrent", 32, "gru")
 
 
 def test_a_named_size_stands_for_its_numbers(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("data: {train: [a.tsv]}\nmodel: {kind: transformer, size: base, heads: 16}\n")
-    read = config.load(tmp_path / "c.yaml").model
+    read = settings.load(tmp_path / "c.yaml").model
     assert (read.layers, read.width, read.hidden, read.heads) == (6, 512, 2048, 16)
     for order in itertools.permutations(["model.width=64", "model.size=tiny", "model.kind=transformer"]):
-        model = config.override(some(kind="recurrent"), list(order)).model
+        model = settings.override(some(kind="recurrent"), list(order)).model
         assert (model.layers, model.width, model.hidden, model.heads) == (4, 64, 256, 4)
 
 
@@ -75,7 +77,7 @@ def test_a_named_size_stands_for_its_numbers(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_refusals_name_the_key_and_the_nearest(setting: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        config.override(some(), [setting])
+        settings.override(some(), [setting])
 
 
 @pytest.mark.parametrize(("text", "sentence"), [
@@ -92,11 +94,11 @@ def test_refusals_name_the_key_and_the_nearest(setting: str, sentence: str) -> N
 def test_files_are_refused_with_their_name(text: str, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(text)
     with pytest.raises(UserError, match=sentence) as raised:
-        config.load(tmp_path / "c.yaml")
+        settings.load(tmp_path / "c.yaml")
     assert "c.yaml" in str(raised.value)
 
 
 @pytest.mark.parametrize("task", [{}, [["convert"]], None, 1, "convvert"])
 def test_a_task_that_does_not_exist_is_refused(task: object) -> None:
     with pytest.raises(UserError, match=r"here: there is no task .*, expected one of convert"):
-        config.make({"task": task, "data": {"train": ["a.tsv"]}}, "here")
+        settings.make({"task": task, "data": {"train": ["a.tsv"]}}, "here")

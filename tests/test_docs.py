@@ -179,7 +179,7 @@ def unknown(page: str, targets: set[str], helped: Callable[[str], str | None] | 
 
 @cache
 def help_of(command: str) -> str | None:
-    code = "import sys; from regard.cli import main; sys.argv[0] = 'regard'; main()"
+    code = "import sys; from regard.commands.app import main; sys.argv[0] = 'regard'; main()"
     plain = {**os.environ, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200", "TERMINAL_WIDTH": "200"}
     asked = [sys.executable, "-c", code, command, "--help"]
     done = subprocess.run(asked, capture_output=True, text=True, env=plain, timeout=60, check=False)
@@ -189,7 +189,7 @@ def help_of(command: str) -> str | None:
 @every_linked_page
 def test_commands_exist(page: Path) -> None:
     targets = set(re.findall(r"^([\w-]+)\s*:(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    helped = help_of if find_spec("regard.cli") else None
+    helped = help_of if find_spec("regard.commands.app") else None
     report(page, unknown(page.read_text(encoding="utf-8"), targets, helped))
 
 

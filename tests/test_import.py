@@ -32,4 +32,9 @@ def test_unknown_names_are_attribute_errors() -> None:
 
 def test_predicting_loads_nothing_that_only_other_commands_need() -> None:
     heavy = ("matplotlib", "transformers", "tensorboard", "ctranslate2", "sacrebleu", "scipy", "babel")
-    assert run(f"import sys, regard.predicting, regard.engine; print([m for m in {heavy} if m in sys.modules])") == "[]"
+    assert (
+        run(
+            f"import sys, regard.commands.predict, regard.exchange.engine; print([m for m in {heavy} if m in sys.modules])"
+        )
+        == "[]"
+    )

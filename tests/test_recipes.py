@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from regard import config
+from regard.runs import settings
 
 RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_recipe(path: Path) -> None:
-    found = config.load(path)
+    found = settings.load(path)
     assert found.data.valid or "held_out:" in path.read_text(), "nothing is held out of the training data by accident"
     head = path.read_text().split("task:")[0]
     assert found.data.test or "no test set" in " ".join(head.replace("#", " ").split())

@@ -1,4 +1,4 @@
-"""Ways to hurt a run, shared by tests/test_checkpoint.py and the long versions in tests/soak."""
+"""Ways to hurt a run, shared by tests/runs/test_checkpoint.py and the long versions in tests/soak."""
 
 import hashlib
 import io
@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import regard
-from regard import checkpoint, preparing, sums, training, verifying
 from regard.errors import UserError
-from regard.training import Interrupted, Trainer
+from regard.runs import checkpoint, checksums, verify
+from regard.training import loop, prepare
+from regard.training.loop import Interrupted, Trainer
 
 STEPS, EVERY = 30, 5
-VOCABULARIES = ("source.json", "target.json")
+VOCABULARIES = ("tokenizer.json", "target.json")
 TINY = [
     "model.kind=transformer", "model.layers=1", "model.width=8", "model.hidden=16", "model.heads=2",
     "model.dropout=0.2", "training.budget=400", f"training.every={EVERY}", "training.rate=0.01", "training.warmup=5",
@@ -38,7 +39,7 @@ class Clock:
 def train(pairs: Path, run: Path, *, at: dict[int, Callable[[Trainer], None]] | None = None, steps: int | None = STEPS,
           settings: Iterable[str] = ()) -> str | None:  # fmt: skip
     """Train with that clock; `at[n]` is done after step n. The sentence it ended with, if any."""
-    clock, step, real = Clock(), Trainer._step, training.time
+    clock, step, real = Clock(), Trainer._step, loop.time
     more = at or {}
 
     def stepped(self: Trainer) -> tuple[float, int]:
@@ -47,7 +48,7 @@ def train(pairs: Path, run: Path, *, at: dict[int, Callable[[Trainer], None]] | 
         more.get(self.at.step, lambda _: None)(self)
         return found
 
-    Trainer._step, training.time = stepped, clock  # type: ignore[method-assign, assignment]
+    Trainer._step, loop.time = stepped, clock  # type: ignore[method-assign, assignment]
     try:
         regard.train(pairs, run, steps=steps, set=[*TINY, *settings], quiet=True)
     except Interrupted:
@@ -55,7 +56,7 @@ def train(pairs: Path, run: Path, *, at: dict[int, Callable[[Trainer], None]] | 
     except UserError as error:
         return str(error)
     finally:
-        Trainer._step, training.time = step, real  # type: ignore[method-assign]
+        Trainer._step, loop.time = step, real  # type: ignore[method-assign]
     return None
 
 
@@ -70,9 +71,9 @@ def newest(run: Path) -> Path:
 def outcome(run: Path) -> dict[str, Any]:
     """All that two equal runs must agree on, to the bit."""
     folder = newest(run)
-    sha = {path.name: sums.sha256(path) for path in sorted(folder.glob("*.safetensors"))}
-    names = ("model.safetensors", "metrics.jsonl", "source.json", "target.json", "config.yaml")
-    sha |= {name: sums.sha256(run / name) for name in names if (run / name).exists()}
+    sha = {path.name: checksums.sha256(path) for path in sorted(folder.glob("*.safetensors"))}
+    names = ("model.safetensors", "metrics.jsonl", *VOCABULARIES, "config.yaml")
+    sha |= {name: checksums.sha256(run / name) for name in names if (run / name).exists()}
     return sha | json.loads((folder / "facts.json").read_text())
 
 
@@ -185,7 +186,7 @@ def survives(pairs: Path, run: Path, kills: Iterable[int], expected: dict[str, A
             regard.load(run)
     assert forked(lambda: _end(pairs, run)) == 0
     assert outcome(run) == expected
-    assert verifying.verify(run) == []
+    assert verify.verify(run) == []
     assert not list(run.rglob("*.partial"))
 
 
@@ -224,9 +225,9 @@ def unreported(run: Path, path: Path, raw: bytes) -> str | None:
 
 def _silent(run: Path, path: Path) -> str | None:
     where = path.relative_to(run)
-    if not verifying.verify(run):
+    if not verify.verify(run):
         return f"{where}: verify"
-    if len(where.parts) == 1 and where.name in ("config.yaml", *VOCABULARIES, "model.safetensors", sums.SUMS):
+    if len(where.parts) == 1 and where.name in ("config.yaml", *VOCABULARIES, "model.safetensors", checksums.SUMS):
         try:
             regard.load(run)
         except UserError:
@@ -241,15 +242,15 @@ def _silent(run: Path, path: Path) -> str | None:
     if where.parts[0] == "cache":
         said: list[str] = []
         origin = (
-            json.loads((run / "cache" / preparing.ORIGIN).read_text(errors="replace")).get("origin")
-            if where.name != preparing.ORIGIN
+            json.loads((run / "cache" / prepare.ORIGIN).read_text(errors="replace")).get("origin")
+            if where.name != prepare.ORIGIN
             else {}
         )
-        preparing._reuse(run, VOCABULARIES, origin, said.append)
+        prepare._reusable(run, origin, said.append)
         return None if said else f"{where}: cache"
     if where.parts[0] == "checkpoints":
         try:
-            verifying.check_checkpoints(run)
+            verify.check_checkpoints(run)
         except UserError:
             return None
         return f"{where}: checkpoints"
@@ -406,7 +407,7 @@ def mutate_weights(raw: bytes, generator: random.Random) -> bytes:
 
 MUTATORS: dict[str, Callable[[bytes, random.Random], bytes]] = {
     "config.yaml": mutate_config,
-    "source.json": mutate_text,
+    "tokenizer.json": mutate_text,
     "target.json": mutate_text,
     "model.safetensors": mutate_weights,
     "sums.json": mutate_text,
@@ -419,7 +420,7 @@ class Mutations:
     def __init__(self, run: Path, seed: int) -> None:
         self.run, self.generator = run, random.Random(seed)
         self.originals = {name: (run / name).read_bytes() for name in MUTATORS}
-        self.files = sums.read_sums(run)
+        self.files = checksums.read_sums(run)
         self.refused = self.accepted = 0
         self.slowest, self.largest = 0.0, 0  # seconds, bytes
         self.faults: list[str] = []
@@ -433,7 +434,9 @@ class Mutations:
             return
         (self.run / name).write_bytes(raw)
         if signed:
-            (self.run / "sums.json").write_bytes(sums.render(self.files | {name: [hashlib.sha256(raw).hexdigest()]}))
+            (self.run / "sums.json").write_bytes(
+                checksums.render(self.files | {name: [hashlib.sha256(raw).hexdigest()]})
+            )
         memory = Memory()
         began = time.process_time()  # of this process: the machine may be busy with others
         try:

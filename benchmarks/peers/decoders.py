@@ -26,8 +26,8 @@ def forced(folder: Path) -> int:
 
 def regard(engine: str, beam: int, folder: Path) -> Answer:
     """The run, loaded as `regard predict --engine` loads it."""
-    from regard import engine as engines
-    from regard import running
+    from regard.exchange import engine as engines
+    from regard.runs import running
 
     model, tokens = running.load(folder / "run"), forced(folder)
     changes: dict[str, Any] = {"beam": beam} | ({"minimum": tokens, "longest": tokens} if tokens else {})
@@ -43,7 +43,7 @@ def transformers(beam: int, folder: Path) -> Answer:
     import torch
     from transformers import AutoModelForSeq2SeqLM
 
-    from regard import running
+    from regard.runs import running
 
     task, tokens = running.load(folder / "run").task, forced(folder)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder / "huggingface", attn_implementation="sdpa").eval()
@@ -72,8 +72,8 @@ def ctranslate2(beam: int, folder: Path, kind: str = "float32") -> Answer:
     import ctranslate2
     import torch
 
-    from regard import running
     from regard.exchange.ctranslate2 import names
+    from regard.runs import running
 
     task, tokens = running.load(folder / "run").task, forced(folder)
     workers = torch.get_num_threads()

@@ -39,7 +39,7 @@ def regard(shape: Shape, folder: Path) -> Step:  # noqa: ARG001
     """The trainer of `regard train` with a recipe whose schedule ends in time."""
     from benchmarks.peers.ours import of_config
 
-    from regard.allocator import keep_memory
+    from regard.training.allocator import keep_memory
 
     keep_memory()
     trainer = of_config(folder)

@@ -8,9 +8,9 @@ import numpy as np
 from benchmarks.peers.programs import CLIP, RATE, SMOOTHING, Shape
 
 from regard import config
-from regard.preparing import prepare
-from regard.progress import Progress
-from regard.training import Trainer
+from regard.training.loop import Trainer
+from regard.training.prepare import prepare
+from regard.training.progress import Progress
 
 PAIRS = 20_000
 

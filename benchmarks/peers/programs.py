@@ -61,7 +61,7 @@ def regard(shape: Shape, folder: Path) -> Step:
     """The step of `regard train` itself, on rows that are stored as it stores them."""
     from benchmarks.peers.ours import trainer
 
-    from regard.allocator import keep_memory
+    from regard.training.allocator import keep_memory
 
     keep_memory()
     ours = trainer(shape, folder)

@@ -7,11 +7,12 @@ Nothing here imports torch: names are looked up when they are first used, so tha
 from typing import TYPE_CHECKING
 
 from regard.errors import UserError
-from regard.lazily import lazily
+from regard.lazy import lazily
 
 if TYPE_CHECKING:
-    from regard.running import Model, load, train
-    from regard.watching import watch
+    from regard.inspection.recording import watch
+    from regard.runs.model import Model, load
+    from regard.training.train import train
 
 __version__ = "0.1.0"
 __all__ = ["Model", "UserError", "__version__", "load", "train", "watch"]
@@ -19,9 +20,9 @@ __all__ = ["Model", "UserError", "__version__", "load", "train", "watch"]
 __getattr__ = lazily(
     __name__,
     {
-        "Model": "regard.running",
-        "load": "regard.running",
-        "train": "regard.running",
-        "watch": "regard.watching",
+        "Model": "regard.runs.model",
+        "load": "regard.runs.model",
+        "train": "regard.training.train",
+        "watch": "regard.inspection.recording",
     },
 )

@@ -1,3 +1,3 @@
-from regard.cli import main
+from regard.commands.app import main
 
 main()

@@ -15,14 +15,14 @@ INSIDE: dict[str, Callable[[int], dict[str, Any]]] = {
     "none": lambda heads: {},
     "rotary": lambda heads: {"rotate": positions.Rotary(8)},
     "sinusoidal in every layer": lambda heads: {"rotate": positions.AddedToHeads(positions.Sinusoidal(8))},
-    "learned in every layer": lambda heads: {"rotate": positions.AddedToHeads(positions.Learned(600, 8))},
-    "recurrent in every layer": lambda heads: {"rotate": positions.AddedToHeads(positions.Recurrent(8))},
+    "learned in every layer": lambda heads: {"rotate": positions.AddedToHeads(positions.LearnedTable(600, 8))},
+    "recurrent in every layer": lambda heads: {"rotate": positions.AddedToHeads(positions.RecurrentTable(8))},
     "floater in every layer": lambda heads: {"rotate": positions.AddedToHeads(positions.Floater(8))},
     "alibi": lambda heads: {"bias": positions.Alibi(heads)},
     "t5": lambda heads: {"bias": positions.T5(heads)},
     "shaw": lambda heads: {"bias": positions.Shaw(3, 8), "mix": ShawValues(3, 8)},
-    "transformer-xl": lambda heads: {"bias": positions.TransformerXL(heads, 8)},
-    "forgetting": lambda heads: {"bias": positions.Forgetting(0.9)},
+    "transformer-xl": lambda heads: {"bias": positions.RelativeTransformerXL(heads, 8)},
+    "forgetting": lambda heads: {"bias": positions.Decay(0.9)},
 }
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.attention import attend, causal, masks
 from regard.attention.normalisers import exponential, mean, none, relu, sigmoid, softmax
-from regard.attention.positions import Forgetting
+from regard.attention.positions import Decay
 from regard.attention.scores import Additive, Content, dot, uniform
 
 
@@ -85,7 +85,7 @@ class TestCompositeMemory:
 
     def test_forgetting(self) -> None:
         last = torch.tensor([6])
-        h, _ = attend(None, self.x, self.v, score=uniform, bias=Forgetting(0.8), normalise=exponential, q_pos=last)
+        h, _ = attend(None, self.x, self.v, score=uniform, bias=Decay(0.8), normalise=exponential, q_pos=last)
         assert h[0].allclose(sum(0.8 ** (6 - i) * self.v[i] for i in range(7)))
 
     @pytest.mark.parametrize("normalise", [sigmoid, softmax])
@@ -97,16 +97,28 @@ class TestCompositeMemory:
         assert weights[0].allclose(expected)
         assert h[0].allclose(expected @ self.v)
 
-    def test_the_unnormalised_gate_opens_everywhere(self) -> None:
-        """Why weights are normalised: a gate rewarded for memory attends to everything (all λ → 1)."""
-        gate = Content(5, 1).double()
+    @pytest.mark.parametrize("normalise", [sigmoid, softmax])
+    def test_the_unnormalised_gate_opens_everywhere_and_softmax_cannot(self, normalise: object) -> None:
+        """Why weights are normalised: a gate rewarded for what is remembered attends to everything (all λ → 1).
+
+        Each item has a direction of its own, so ⟨h, v_i⟩ is what the memory h still holds of item i.
+        """
+        items, gate = torch.eye(len(self.x), dtype=torch.float64), Content(5, 1).double()
         optimiser = torch.optim.SGD(gate.parameters(), lr=5.0)
+        history = []
         for _ in range(300):
-            _, weights = attend(None, self.x, self.v, score=gate, normalise=sigmoid)
+            h, _ = attend(None, self.x, items, score=gate, normalise=normalise)  # type: ignore[arg-type]
+            history.append((h @ items.mT)[0])
             optimiser.zero_grad()
-            (1 - weights).pow(2).sum().backward()
+            (-history[-1].sum()).backward()
             optimiser.step()
-        assert weights.min() > 0.9
+        first, last = history[0], history[-1]
+        if normalise is sigmoid:
+            assert first.max() < 0.9, "at first it is half open"
+            assert last.min() > 0.9
+        else:
+            assert last.allclose(first), "what one item gains the others lose: there is nothing to be won by opening"
+            assert last.sum().item() == pytest.approx(1)
 
 
 def test_content_attention_has_as_many_answers_as_learned_queries() -> None:

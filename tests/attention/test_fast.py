@@ -19,7 +19,7 @@ BIASES = {
     "alibi": positions.Alibi,
     "t5": positions.T5,
     "shaw": lambda heads: positions.Shaw(2, 8),
-    "transformer-xl": lambda heads: positions.TransformerXL(heads, 8),
+    "transformer-xl": lambda heads: positions.RelativeTransformerXL(heads, 8),
     "own": lambda heads: lambda q, k, q_pos, k_pos: -0.1 * positions.distance(q_pos, k_pos).abs().to(q.dtype),
 }
 
@@ -106,13 +106,13 @@ def test_windows_equal_the_dense_form(mask: masks.Mask, bias: str, padded: bool)
     ({"normalise": normalisers.relu}, "the normaliser relu is not softmax"),
     ({"normalise": normalisers.mean}, "the normaliser mean is not softmax"),
     ({"normalise": normalisers.none}, "the normaliser none is not softmax"),
-    ({"normalise": normalisers.Dropout(normalisers.softmax, 0.5)}, "attention dropout needs the weights"),
+    ({"normalise": normalisers.WeightDropout(normalisers.softmax, 0.5)}, "attention dropout needs the weights"),
     ({"mix": ShawValues(2, 8)}, "the mix ShawValues needs the weights"),
     ({"bias": positions.T5(2)}, "the bias is learned"),
 ])  # fmt: skip
 def test_it_says_why_it_cannot_and_answers_all_the_same(parts: dict[str, Any], because: str) -> None:
     assert because in (reason(**parts) or "")
-    if "normalise" in parts and isinstance(parts["normalise"], normalisers.Dropout):
+    if "normalise" in parts and isinstance(parts["normalise"], normalisers.WeightDropout):
         parts["normalise"].eval()  # what is dropped is random; without training nothing is, and the kernel is fused
         assert reason(**parts) is None
     q, k, v = (torch.randn(2, 2, 6, 8, requires_grad=True) for _ in range(3))
@@ -137,7 +137,7 @@ def test_bilinear_goes_through_the_fused_kernel() -> None:
 def test_dropout_drops_with_its_probability_and_keeps_the_mean() -> None:
     torch.manual_seed(0)
     q, k, v = (torch.zeros(1, 1, 200, 4) + (1 if i == 2 else 0) for i in range(3))
-    answer = fast(q, k, v, normalise=normalisers.Dropout(normalisers.softmax, 0.25))
+    answer = fast(q, k, v, normalise=normalisers.WeightDropout(normalisers.softmax, 0.25))
     assert answer.mean().item() == pytest.approx(1.0, abs=0.01)
     assert answer.std() > 0
 

@@ -103,3 +103,18 @@ def test_which_positions_are_aligned() -> None:
 def test_refusals(make: object, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         make()  # type: ignore[operator]
+
+
+def test_layers_with_equal_keys_share_one_laid_mask() -> None:
+    asked = masks.causal.at(torch.tensor([3, 4]))
+    keys = torch.arange(5)
+    laid = asked.on(keys)
+    assert asked.on(keys) is laid
+    assert asked.on(keys.clone()) is laid
+    assert asked.on(torch.arange(1, 6)) is not laid
+    assert laid.rows(laid.q_pos).tolist() == [[True, True, True, True, False], [True] * 5]
+    past = torch.arange(3)
+    assert asked.after(past).tolist() == [0, 1, 2, 3, 4]
+    assert asked.after(past) is asked.after(past)
+    by_row = torch.tensor([[0, 1], [-1, 0]])
+    assert asked.after(by_row).tolist() == [[0, 1, 3, 4], [-1, 0, 3, 4]]

@@ -49,7 +49,7 @@ def test_the_variance_of_the_products_sits_in_the_first_components() -> None:
 
 
 def test_learned_table_ends_with_a_clear_word() -> None:
-    table = positions.Learned(10, 4)
+    table = positions.LearnedTable(10, 4)
     assert table(torch.tensor([[0, 9, -1]])).shape == (1, 3, 4)
     with pytest.raises(
         ValueError, match=r"positions 0 to 9, found position 10: shorten the input, make the table longer"
@@ -59,7 +59,7 @@ def test_learned_table_ends_with_a_clear_word() -> None:
 
 def test_recurrent_positions_are_a_gru_walked_by_hand() -> None:
     torch.manual_seed(0)
-    table = positions.Recurrent(6)
+    table = positions.RecurrentTable(6)
     cell = nn.GRUCell(6, 6)
     cell.load_state_dict({name.removesuffix("_l0"): value for name, value in table.walk.state_dict().items()})
     state, steps = table.first, []
@@ -85,7 +85,7 @@ def test_floater_solves_its_equation() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [positions.Sinusoidal(4), positions.Recurrent(4), positions.Floater(4), positions.Learned(30, 4)]
+    "kind", [positions.Sinusoidal(4), positions.RecurrentTable(4), positions.Floater(4), positions.LearnedTable(30, 4)]
 )
 def test_tables_are_the_same_for_a_position_wherever_it_stands(kind: nn.Module) -> None:
     together = kind(torch.arange(20))
@@ -185,7 +185,7 @@ def test_shaw_equals_a_loop_over_the_papers_formula() -> None:
 def test_transformer_xl_equals_a_loop_over_the_papers_formula() -> None:
     torch.manual_seed(0)
     heads, width, m, n = 2, 4, 3, 6
-    bias = positions.TransformerXL(heads, width).double()
+    bias = positions.RelativeTransformerXL(heads, width).double()
     nn.init.normal_(bias.u)
     nn.init.normal_(bias.v)
     q = torch.randn(1, heads, m, width, dtype=torch.float64, requires_grad=True)
@@ -214,7 +214,7 @@ def test_transformer_xl_equals_a_loop_over_the_papers_formula() -> None:
 @pytest.mark.parametrize(("make", "sentence"), [
     (lambda: positions.Rotary(7), "the width of a head must be even, found 7"),
     (lambda: positions.sinusoidal(torch.arange(3), 5), "the width must be even, found 5"),
-    (lambda: positions.Forgetting(1.5), "0 < γ ≤ 1, found 1.5"),
+    (lambda: positions.Decay(1.5), "0 < γ ≤ 1, found 1.5"),
 ])  # fmt: skip
 def test_refusals(make: object, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):

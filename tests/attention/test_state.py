@@ -145,6 +145,6 @@ def test_copies_that_change_places_are_not_moved() -> None:
 def test_gradients_go_through_a_cache_that_is_reordered() -> None:
     k = torch.randn(2, 1, 3, 4, requires_grad=True)
     *_, state = Cache().extend(k, k, torch.arange(3))
-    keys, *_ = state.reorder(torch.tensor([1, 1])).extend(k, k, torch.arange(3, 4 + 2))
+    keys, *_ = state.reorder(torch.tensor([1, 1])).extend(k, k, torch.arange(6))
     keys[:, :, :3].sum().backward()
     assert torch.equal(k.grad, torch.stack((torch.zeros(1, 3, 4), torch.full((1, 3, 4), 2.0))))

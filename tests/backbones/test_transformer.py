@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from regard import config
 from regard.attention import causal, masks
 from regard.attention.positions import sinusoidal
-from regard.models.places import INSIDE, TABLES
+from regard.models.position_kinds import INSIDE, TABLES
+from regard.models.settings import TransformerPair
 from regard.models.transformer import transformer
-from regard.outputs.convert import Batch, Converter
+from tests.models.networks import Converter, ids
 
 
 def marian(model: Converter, width: int) -> torch.nn.Module:
@@ -27,26 +27,27 @@ def marian(model: Converter, width: int) -> torch.nn.Module:
         "feed.inner": "fc1", "feed.outer": "fc2",
     }  # fmt: skip
     state = theirs.state_dict()
-    for name, value in model.state_dict().items():
-        if name.startswith(("encoder.layers", "decoder.layers")):
-            side, _, number, rest = name.split(".", 3)
+    for side, part in (("encoder", model.backbone), ("decoder", model.head.decoder)):
+        for name, value in part.state_dict().items():
+            _, number, rest = name.split(".", 2)
             for ours, other in names.items():
                 if rest.startswith(ours + "."):
                     tail = rest.removeprefix(ours + ".").replace("output_proj", "out_proj")
                     state[f"model.{side}.layers.{number}.{other}.{tail}"] = value
     for name in state:
         if name.endswith(("embed_tokens.weight", "shared.weight", "lm_head.weight")):
-            state[name] = model.source.table.weight.detach()
+            state[name] = model.stem.table.weight.detach()
         if name.endswith("embed_positions.weight"):
             state[name] = sinusoidal(torch.arange(64), width)
-    state["final_logits_bias"] = model.head.bias.detach()[None]
+    state["final_logits_bias"] = model.head.output.bias.detach()[None]
     theirs.load_state_dict(state)
     return theirs
 
 
 def test_equals_marian_with_the_same_weights() -> None:
     torch.manual_seed(0)
-    model = transformer(30, 30, layers=2, width=16, hidden=24, heads=4, dropout=0.0, norm="post", joint=True).eval()
+    pair = transformer(layers=2, width=16, hidden=24, heads=4, dropout=0.0, norm="post")
+    model = Converter(pair, 30, 30, joint=True).eval()
     with torch.no_grad():
         for name, p in model.named_parameters():
             if p.dim() == 1:
@@ -57,41 +58,39 @@ def test_equals_marian_with_the_same_weights() -> None:
     given = torch.cat((torch.full((2, 1), 2), target[:, :-1]), 1)
     with torch.no_grad():
         their = theirs(input_ids=source, attention_mask=(source != 0).long(), decoder_input_ids=given)
-        memory = model.encode(source)
+        memory = model.features(ids(source))
         assert memory.values[source != 0].allclose(their.encoder_last_hidden_state[source != 0], atol=1e-5)
-        assert model(Batch(source, target))[target != 0].allclose(their.logits[target != 0], atol=1e-5)
+        assert model.logits(source, target)[target != 0].allclose(their.logits[target != 0], atol=1e-5)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("position", [*TABLES, *INSIDE])
 def test_every_position_kind_steps_as_it_trains_and_ignores_padding(norm: str, position: str) -> None:
     torch.manual_seed(0)
-    model = transformer(
-        12, 11, layers=2, width=16, hidden=24, heads=2, dropout=0.0, norm=norm, position=position
-    ).double()
-    source = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0]])
-    batch = Batch(source, torch.tensor([[4, 5, 7, 3], [6, 3, 0, 0]]))
-    full = model(batch)
-    full[batch.target != 0].pow(2).sum().backward()
+    pair = transformer(layers=2, width=16, hidden=24, heads=2, dropout=0.0, norm=norm, position=position)
+    model = Converter(pair, 12, 11).double()
+    source, target = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0]]), torch.tensor([[4, 5, 7, 3], [6, 3, 0, 0]])
+    full = model.logits(source, target)
+    full[target != 0].pow(2).sum().backward()
     assert not [name for name, p in model.named_parameters() if p.grad is None]
     model.eval()
     with torch.no_grad():
         state, tokens = model.start(source), torch.tensor([2, 2])
         for t in range(4):
             logits, state = model.step(tokens, state)
-            real = batch.target[:, t] != 0
+            real = target[:, t] != 0
             assert logits[real].allclose(full[real, t], atol=1e-9)
-            tokens = batch.target[:, t]
-        assert model(Batch(torch.tensor([[9, 4]]), torch.tensor([[6, 3]])))[0].allclose(full[1, :2], atol=1e-9)
-        changed = Batch(source, torch.tensor([[4, 5, 8, 9], [6, 3, 0, 0]]))
-        assert model(changed)[0, :3].allclose(full[0, :3], atol=1e-9)
+            tokens = target[:, t]
+        assert model.logits(torch.tensor([[9, 4]]), torch.tensor([[6, 3]]))[0].allclose(full[1, :2], atol=1e-9)
+        changed = torch.tensor([[4, 5, 8, 9], [6, 3, 0, 0]])
+        assert model.logits(source, changed)[0, :3].allclose(full[0, :3], atol=1e-9)
 
 
 def test_sizes_are_those_published() -> None:
     """Vaswani et al. 2017, table 3: base has 65 and big 213 million parameters with a vocabulary of 37,000."""
     for name, millions in (("base", 65), ("big", 213)):
         with torch.device("meta"):
-            model = transformer(37000, 37000, **config.Transformer.sizes[name], norm="post", joint=True)
+            model = Converter(transformer(**TransformerPair.sizes[name], norm="post"), 37000, 37000, joint=True)
         assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, rel=0.05)
 
 
@@ -104,6 +103,6 @@ def test_masks_are_laid_once_per_batch_not_once_per_layer(monkeypatch: pytest.Mo
         return original(self, q_pos)
 
     monkeypatch.setattr(masks.Laid, "rows", counted)
-    model = transformer(12, 11, layers=4, width=16, hidden=24, heads=2)
-    model(Batch(torch.tensor([[5, 6], [7, 0]]), torch.tensor([[4, 3], [3, 0]])))
+    model = Converter(transformer(layers=4, width=16, hidden=24, heads=2), 12, 11)
+    model.logits(torch.tensor([[5, 6], [7, 0]]), torch.tensor([[4, 3], [3, 0]]))
     assert sorted(calls) == [causal.name, "padding", "padding"]

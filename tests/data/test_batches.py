@@ -1,5 +1,7 @@
 """Batches hold every row once, keep the budget, waste little, and depend on the seed and the epoch alone."""
 
+import hashlib
+import json
 import threading
 import time
 from pathlib import Path
@@ -9,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.batches import LEAST_FILL, Batches, Reader, by_budget, in_shares, pad, share
-from regard.data.store import Store, write_store
+from regard.data.batches import LEAST_FILL, Batches, BatchReader, by_budget, in_shares, pad, share
+from regard.data.store import Field, Store, id_dtype, write_store
 from regard.errors import UserError
 
 tables = st.integers(1, 3).flatmap(
@@ -69,6 +71,69 @@ def test_a_known_order() -> None:
     lengths = np.array([[3, 1], [1, 1], [2, 2], [9, 9], [1, 2], [2, 1]])
     order = Batches(lengths, 12, 7).order(2)
     assert [batch.tolist() for batch in order] == [[4, 2, 1], [3], [5, 0]]
+
+
+# (fields, budget, seed, epoch, batches, SHA-256 of the order) as version 0.1 had them.
+KNOWN = [
+    (1, 300, 1, 0, 321, "322721cd4f743082"),
+    (1, 4096, 7, 2, 30, "bdf8b471001d8272"),
+    (2, 300, 1, 0, 723, "e592edf9cd99d302"),
+    (2, 4096, 7, 2, 64, "65d5f39df3e641a1"),
+    (3, 300, 1, 0, 1329, "dcc4827d2de4bf71"),
+    (3, 4096, 7, 2, 115, "99aa99ca01a0d599"),
+]
+
+
+def lists(batches: list[np.ndarray]) -> list[list[int]]:
+    return [batch.tolist() for batch in batches]
+
+
+@pytest.mark.parametrize(("fields", "budget", "seed", "epoch", "count", "digest"), KNOWN)
+@pytest.mark.parametrize("label", [False, True])
+def test_orders_are_those_of_version_0_1(
+    fields: int, budget: int, seed: int, epoch: int, count: int, digest: str, label: bool
+) -> None:
+    """Bit for bit, with or without costs of one, and with a label that costs nothing, first or last."""
+    counts = np.random.default_rng(fields).integers(0, 60, (3000, fields)).astype(np.int32)
+    costs: list[float] | None = None
+    if label:
+        free = np.random.default_rng(9).integers(0, 500, (3000, 1)).astype(np.int32)
+        counts, costs = np.concatenate([free, counts, free], axis=1), [0, *[1.0] * fields, 0.0]
+    order = Batches(counts, budget, seed, costs).order(epoch)
+    assert len(order) == count
+    assert hashlib.sha256(json.dumps(lists(order)).encode()).hexdigest().startswith(digest)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    table=st.lists(st.lists(st.integers(0, 40), min_size=3, max_size=3), min_size=1, max_size=120),
+    budget=st.integers(1, 900),
+    costs=st.lists(st.sampled_from([0, 0.25, 0.3, 1, 2.5, 64]), min_size=3, max_size=3).filter(any),
+)
+def test_costs_weigh_the_counts(table: list[list[int]], budget: int, costs: list[float]) -> None:
+    counts = np.array(table)
+    batches = Batches(counts, budget, 1, costs)
+    order = batches.order(0)
+    assert sorted(np.concatenate(order).tolist()) == list(range(len(counts)))
+    padded = [len(batch) * float((counts[batch].max(axis=0) * costs).sum()) for batch in order]
+    assert all(len(batch) == 1 or cost <= budget + 1e-9 for batch, cost in zip(order, padded, strict=True))
+    assert batches.waste(0) == pytest.approx(1 - (counts @ costs).sum() / sum(padded) if sum(padded) else 0)
+
+
+def test_a_cost_for_all_is_a_smaller_budget_and_cheap_elements_fill_it() -> None:
+    counts = sentence_lengths(2_000)
+    plain = Batches(counts, 512, 3)
+    assert lists(Batches(counts, 512 * 4, 3, [4, 4]).order(1)) == lists(plain.order(1))
+    quarter = Batches(counts, 128, 3, [0.25, 0.25])
+    assert quarter.count(0) == pytest.approx(plain.count(0), rel=0.1)
+    pictures = np.ones((100, 2), dtype=np.int32)  # and a label for each
+    assert {len(batch) for batch in Batches(pictures, 1280, 0, [64, 0]).order(0)} == {20}
+
+
+@pytest.mark.parametrize("costs", [[1], [0, 0], [1, -1], [1, float("nan")], [1, float("inf")]])
+def test_impossible_costs_are_refused(costs: list[float]) -> None:
+    with pytest.raises(ValueError, match="costs are"):
+        Batches(np.ones((3, 2)), 10, 0, costs)
 
 
 def test_epochs_and_seeds_differ() -> None:
@@ -137,13 +202,13 @@ def test_pad() -> None:
 def stored(folder: Path, rows: int = 60) -> Store:
     generator = np.random.default_rng(0)
     sides = [[generator.integers(1, 50, size=generator.integers(1, 9)).tolist() for _ in range(2)] for _ in range(rows)]
-    return write_store(folder, sides, vocabulary=50)
+    return write_store(folder, sides, [Field(name, id_dtype(50)) for name in ("source", "target")])
 
 
 def test_reading_ahead_gives_the_same_batches_from_any_place(tmp_path: Path) -> None:
     store = stored(tmp_path)
     batches = Batches(store.lengths, 60, seed=3)
-    ahead, plain = Reader(store, batches, 1, 2, ahead=True), Reader(store, batches, 1, 2)
+    ahead, plain = BatchReader(store, batches, 1, 2, ahead=True), BatchReader(store, batches, 1, 2)
     places = [(epoch, number) for epoch in (0, 1) for number in range(batches.count(epoch))]
     assert len(places) > 20
     for place in [*places, *places[5:9], places[2], *places[-3:]]:  # in order, and as after a resume
@@ -157,7 +222,7 @@ def test_reading_ahead_gives_the_same_batches_from_any_place(tmp_path: Path) -> 
 
 def test_the_next_batch_is_read_in_a_thread_and_copied_from_the_map(tmp_path: Path) -> None:
     store = stored(tmp_path)
-    reader = Reader(store, Batches(store.lengths, 60, seed=3), ahead=True)
+    reader = BatchReader(store, Batches(store.lengths, 60, seed=3), ahead=True)
     readers: list[str] = []
     inner = reader.content
     reader.content = lambda rows: readers.append(threading.current_thread().name) or inner(rows)  # type: ignore[method-assign, func-returns-value]

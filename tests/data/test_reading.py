@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data import lines
-from regard.data.reading import Fault, Pair, read_lines, read_pairs, recognise
+from regard.data.reading import Example, Fault, TextExample, read_examples, read_lines, recognise
 from regard.errors import UserError
 
 
@@ -22,7 +22,7 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
     return path
 
 
-def sides(pairs: list[Pair]) -> list[tuple[str, str]]:
+def sides(pairs: list[TextExample]) -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in pairs]
 
 
@@ -83,12 +83,12 @@ def test_every_form(
     # The name says nothing: the form and the packing are recognised by content.
     path = write(tmp_path, "data", gzip.compress(data) if packed else data)
     assert recognise([path]).kind == kind
-    assert sides(list(read_pairs([path]))) == expected
+    assert sides(list(read_examples([path]))) == expected
 
 
 def test_quoted_line_breaks_of_a_csv_file_with_other_names(tmp_path: Path) -> None:
     content = 'word,sound\n"a\n\nb",c\n"d\nf","e, ""g"""\n'
-    assert sides(list(read_pairs([write(tmp_path, "data.csv", content)]))) == [("a  b", "c"), ("d f", 'e, "g"')]
+    assert sides(list(read_examples([write(tmp_path, "data.csv", content)]))) == [("a  b", "c"), ("d f", 'e, "g"')]
     text = 'Well, he said.\n"Come in.\nSit down.\nNo, stay.\n'
     assert recognise([write(tmp_path, "text", text)]).kind == "text"
 
@@ -96,18 +96,18 @@ def test_quoted_line_breaks_of_a_csv_file_with_other_names(tmp_path: Path) -> No
 def test_aligned(tmp_path: Path) -> None:
     paths = [write(tmp_path, "a", "one, two\nthree, four\n"), write(tmp_path, "b", "eins\nzwei")]
     assert recognise(paths).kind == "aligned"
-    assert list(read_pairs(paths)) == [
-        Pair("one, two", "eins", str(paths[0]), 1),
-        Pair("three, four", "zwei", str(paths[0]), 2),
+    assert list(read_examples(paths)) == [
+        Example("one, two", "eins", str(paths[0]), 1),
+        Example("three, four", "zwei", str(paths[0]), 2),
     ]
     # A side of lemmas and features looks like pairs by itself; its partner shows that it is one side.
     paths = [write(tmp_path, "c", "walk\tV;PST\n"), write(tmp_path, "d", "walked\n")]
-    assert sides(list(read_pairs(paths))) == [("walk\tV;PST", "walked")]
+    assert sides(list(read_examples(paths))) == [("walk\tV;PST", "walked")]
 
 
 def test_several_files_of_one_form(tmp_path: Path) -> None:
     paths = [write(tmp_path, "a", "a\tb\n"), write(tmp_path, "b", "c\td\n"), write(tmp_path, "c", "e\tf\n")]
-    assert [(pair.source, Path(pair.file).name, pair.line) for pair in read_pairs(paths)] == [
+    assert [(pair.source, Path(pair.file).name, pair.line) for pair in read_examples(paths)] == [
         ("a", "a", 1),
         ("c", "b", 1),
         ("e", "c", 1),
@@ -116,7 +116,7 @@ def test_several_files_of_one_form(tmp_path: Path) -> None:
 
 def test_text_is_normalised_and_other_line_separators_are_text(tmp_path: Path) -> None:
     path = write(tmp_path, "a", "cafe\u0301\tx\u2028y\x0bz\n")
-    assert sides(list(read_pairs([path]))) == [("café", "x\u2028y\x0bz")]
+    assert sides(list(read_examples([path]))) == [("café", "x\u2028y\x0bz")]
 
 
 REFUSED = [
@@ -171,7 +171,7 @@ def test_what_is_not_pairs_is_refused_in_one_sentence(tmp_path: Path, names: lis
     }.items():
         write(tmp_path, name, content)
     with pytest.raises(UserError, match=message) as caught:
-        list(read_pairs([tmp_path / name for name in names]))
+        list(read_examples([tmp_path / name for name in names]))
     assert "\n" not in str(caught.value)
     assert not names or any(name in str(caught.value) for name in names)
 
@@ -197,10 +197,10 @@ FAULTS = [
 def test_a_fault_is_named_by_file_and_line(tmp_path: Path, content: str, line: int, kind: str) -> None:
     path = write(tmp_path, "data", content.encode("latin-1"))
     faults: list[Fault] = []
-    list(read_pairs([path], faults.append))
+    list(read_examples([path], faults.append))
     assert (faults[0].file, faults[0].line, faults[0].kind) == (str(path), line, kind)
     with pytest.raises(UserError, match=f"data:{line}: "):
-        list(read_pairs([path]))
+        list(read_examples([path]))
 
 
 ALIGNED_FAULTS = [
@@ -218,7 +218,7 @@ def test_a_fault_in_aligned_files_is_named_in_its_own(
 ) -> None:
     paths = [write(tmp_path, "source", source.encode("latin-1")), write(tmp_path, "target", target.encode("latin-1"))]
     faults: list[Fault] = []
-    list(read_pairs(paths, faults.append))
+    list(read_examples(paths, faults.append))
     assert [(Path(fault.file).name, fault.line, fault.kind) for fault in faults] == [(file, line, kind)]
 
 
@@ -232,7 +232,7 @@ def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 def test_reading_streams(tmp_path: Path) -> None:
     """The first pair comes before the rest is read: a fault at the end is not yet known."""
     path = write(tmp_path, "a", "a\tb\n" * 5_000 + "broken\n")
-    pairs = read_pairs([path])
+    pairs = read_examples([path])
     assert next(pairs).line == 1
     with pytest.raises(UserError, match=":5001: "):
         list(pairs)
@@ -252,4 +252,4 @@ def test_tsv_and_csv_round_trip_and_gzip_changes_nothing(rows: list[tuple[str, s
         for content in contents:
             plain = write(Path(folder), "plain", content)
             packed = write(Path(folder), "packed", gzip.compress(content.encode()))
-            assert sides(list(read_pairs([plain]))) == sides(list(read_pairs([packed]))) == expected
+            assert sides(list(read_examples([plain]))) == sides(list(read_examples([packed]))) == expected

@@ -12,7 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.reading import Fault, Format, Pair, read_pairs, recognise, recognise_like, split_words
+from regard.data.reading import (
+    Fault,
+    Format,
+    TextExample,
+    read_examples,
+    recognise,
+    recognise_like,
+    split_words,
+)
 from regard.errors import UserError
 
 Rows = list[tuple[str, str]]
@@ -27,7 +35,7 @@ def save(folder: Path, *contents: str, encoding: str = "utf-8") -> list[Path]:
     return paths
 
 
-def sides(pairs: list[Pair]) -> Rows:
+def sides(pairs: list[TextExample]) -> Rows:
     return [(pair.source, pair.target) for pair in pairs]
 
 
@@ -117,6 +125,15 @@ LABELLED: dict[str, tuple[str, Writer]] = {
 }
 
 
+@pytest.mark.parametrize("between", "-_")
+def test_spans_of_many_types_are_recognised_with_either_separator(tmp_path: Path, between: str) -> None:
+    """300 types are too many for labels: their prefixes alone say that these are tags."""
+    rows = [(" ".join(some_words(i, 2)), f"B{between}type{i} I{between}type{i}") for i in range(300)]
+    paths = save(tmp_path, *TAGGED["two columns, blanks"][1](rows))
+    assert recognise(paths).task == "tag"
+    assert sides(list(read_examples(paths))) == rows
+
+
 @pytest.mark.parametrize("name", TAGGED)
 @pytest.mark.parametrize("packed", [False, True])
 def test_tagged_sentences_are_recognised(tmp_path: Path, name: str, packed: bool) -> None:
@@ -128,7 +145,7 @@ def test_tagged_sentences_are_recognised(tmp_path: Path, name: str, packed: bool
             path.write_bytes(gzip.compress(path.read_bytes()))
     form = recognise(paths)
     assert (form.task, form.kind) == ("tag", kind)
-    assert sides(list(read_pairs(paths))) == rows
+    assert sides(list(read_examples(paths))) == rows
 
 
 @pytest.mark.parametrize("name", LABELLED)
@@ -139,7 +156,7 @@ def test_labelled_texts_are_recognised(tmp_path: Path, name: str, count: int) ->
     paths = save(tmp_path, *write(rows))
     form = recognise(paths)
     assert (form.task, form.kind) == ("classify", kind)
-    assert sides(list(read_pairs(paths))) == rows
+    assert sides(list(read_examples(paths))) == rows
 
 
 def test_a_file_sorted_by_its_labels_is_recognised(tmp_path: Path) -> None:
@@ -147,7 +164,7 @@ def test_a_file_sorted_by_its_labels_is_recognised(tmp_path: Path) -> None:
     for name in ("text, label", "label, text", "label and blank", "aligned"):
         paths = save(tmp_path, *LABELLED[name][1](rows))
         assert recognise(paths).task == "classify"
-        assert sides(list(read_pairs(paths))) == rows
+        assert sides(list(read_examples(paths))) == rows
 
 
 def test_what_looks_alike_stays_a_pair(tmp_path: Path) -> None:
@@ -185,12 +202,12 @@ def test_running_text_is_recognised_and_read_exactly(tmp_path: Path) -> None:
         paths = save(tmp_path, text)
         assert recognise(paths) == recognise(paths, "continue") == recognise(paths * 3)
         assert recognise(paths).task == "continue"
-        assert [(pair.source, pair.line) for pair in read_pairs(paths)] == [
+        assert [(pair.source, pair.line) for pair in read_examples(paths)] == [
             (line, number) for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1)
         ]
     # Two files are taken for line-aligned ones unless the task says otherwise.
     assert recognise(paths * 2).task == "convert"
-    pairs = list(read_pairs(paths * 2, form=recognise(paths * 2, "continue")))
+    pairs = list(read_examples(paths * 2, form=recognise(paths * 2, "continue")))
     assert len(pairs) == 6
     assert {pair.target for pair in pairs} == {""}
 
@@ -201,10 +218,10 @@ def test_a_given_task_decides(tmp_path: Path) -> None:
     assert recognise(few_rows, "classify").target == 1
     few_labels = save(tmp_path, "1 a b\n0 a c\n1 d e\n0 f g\n")
     assert recognise(few_labels).task == "continue"
-    assert sides(list(read_pairs(few_labels, form=recognise(few_labels, "classify"))))[0] == ("a b", "1")
+    assert sides(list(read_examples(few_labels, form=recognise(few_labels, "classify"))))[0] == ("a b", "1")
     one_sentence = save(tmp_path, "Rain\tNOUN\nfell\tVERB\n")
     assert recognise(one_sentence).task == "convert"
-    assert sides(list(read_pairs(one_sentence, form=recognise(one_sentence, "tag")))) == [("Rain fell", "NOUN VERB")]
+    assert sides(list(read_examples(one_sentence, form=recognise(one_sentence, "tag")))) == [("Rain fell", "NOUN VERB")]
     two_lines = save(tmp_path, "Rain fell\nIt stopped\n", "NOUN VERB\nPRON VERB\n")
     assert [recognise(two_lines, task).task for task in (None, "tag", "classify", "convert")] == [
         *("convert", "tag", "classify", "convert")
@@ -239,7 +256,7 @@ def test_more_files_are_read_as_the_first(tmp_path: Path) -> None:
     (first,) = save(tmp_path, *LABELLED["label, text"][1](texts(5)))
     form = recognise([first])
     first.write_text("a\tb\n")
-    assert sides(list(read_pairs([first], form=recognise_like([first], form)))) == [("b", "a")]
+    assert sides(list(read_examples([first], form=recognise_like([first], form)))) == [("b", "a")]
     form = Format("labelled", 2, "", (1,), 0, task="classify")
     first.write_text("a b c\nd e f\ng h i\n")
     assert recognise_like([first], form) == form
@@ -283,18 +300,18 @@ def test_a_fault_is_named_and_its_sentence_left_out(
 ) -> None:
     (path,) = save(tmp_path, content, encoding="latin-1")
     faults: list[Fault] = []
-    pairs = list(read_pairs([path], faults.append))
+    pairs = list(read_examples([path], faults.append))
     assert [(fault.file, fault.line, fault.kind) for fault in faults] == [(str(path), line, kind)]
     assert len(pairs) == left
     with pytest.raises(UserError, match=f"data0:{line}: "):
-        list(read_pairs([path]))
+        list(read_examples([path]))
 
 
 def test_unequal_numbers_of_words_and_tags(tmp_path: Path) -> None:
     words, tags = write_aligned(sentences(7))
     paths = save(tmp_path, words + "a b c\nd\n", tags + "O O\nO\n")
     faults: list[Fault] = []
-    assert len(list(read_pairs(paths, faults.append))) == 61
+    assert len(list(read_examples(paths, faults.append))) == 61
     assert [(fault.file, fault.line, fault.kind) for fault in faults] == [
         (str(paths[1]), 61, "unequal numbers of words and tags")
     ]
@@ -302,7 +319,7 @@ def test_unequal_numbers_of_words_and_tags(tmp_path: Path) -> None:
     labels = write_aligned(texts(8))
     paths = save(tmp_path, labels[0] + "a b\nc d\n", labels[1] + "\ngood\n")
     faults.clear()
-    list(read_pairs(paths, faults.append))
+    list(read_examples(paths, faults.append))
     assert [(fault.file, fault.line, fault.kind) for fault in faults] == [(str(paths[1]), 61, "empty labels")]
 
 
@@ -311,24 +328,24 @@ def test_unequal_numbers_of_words_and_tags(tmp_path: Path) -> None:
 
 def test_words_that_look_like_comments_are_words(tmp_path: Path) -> None:
     (path,) = save(tmp_path, "# sentence 1\n#tag\tO\n#\tO\n-\tO\n\n-DOCSTART-\tO\n\nEU\tB-ORG\nsays\tO\n")
-    assert sides(list(read_pairs([path]))) == [("#tag # -", "O O O"), ("EU says", "B-ORG O")]
-    assert [pair.line for pair in read_pairs([path])] == [2, 8]
+    assert sides(list(read_examples([path]))) == [("#tag # -", "O O O"), ("EU says", "B-ORG O")]
+    assert [pair.line for pair in read_examples([path])] == [2, 8]
 
 
 def test_blanks_in_a_word_and_other_columns(tmp_path: Path) -> None:
     rows = [("10\u00a0000 men", "NUM NOUN"), ("it\u3000rains\u00a0", "PRON")]
     paths = save(tmp_path, *write_conllu(rows))
     form = recognise(paths)
-    assert sides(list(read_pairs(paths))) == [rows[0], ("it\u3000rains\u00a0".rstrip("\u00a0"), "PRON")]
-    assert [len(split_words(pair.source)) for pair in read_pairs(paths)] == [2, 1]
-    assert [pair.target for pair in read_pairs(paths, form=replace(form, target=4))] == ["XX XX", "XX"]
+    assert sides(list(read_examples(paths))) == [rows[0], ("it\u3000rains\u00a0".rstrip("\u00a0"), "PRON")]
+    assert [len(split_words(pair.source)) for pair in read_examples(paths)] == [2, 1]
+    assert [pair.target for pair in read_examples(paths, form=replace(form, target=4))] == ["XX XX", "XX"]
 
 
 def test_other_encodings(tmp_path: Path) -> None:
     rows = [(f"{text} café", label) for text, label in texts(9)]
     paths = save(tmp_path, *LABELLED["label and blank"][1](rows), encoding="latin-1")
     assert recognise(paths, encoding="latin-1").task == "classify"
-    assert sides(list(read_pairs(paths, encoding="latin-1"))) == rows
+    assert sides(list(read_examples(paths, encoding="latin-1"))) == rows
     with pytest.raises(UserError, match=r"not UTF-8 text.*data\.encoding"):
         recognise(paths)
     paths = save(tmp_path, "\x81 x\n", encoding="latin-1")
@@ -336,10 +353,10 @@ def test_other_encodings(tmp_path: Path) -> None:
         recognise(paths, encoding="cp1252")
     paths[0].write_bytes(b"a\tb\nc\t\x81\n")
     with pytest.raises(UserError, match=r"data0:2: byte 3 \(0x81\) is not valid cp1252"):
-        list(read_pairs(paths, encoding="cp1252"))
+        list(read_examples(paths, encoding="cp1252"))
     for wrong in ("utf-16", "rot13", "klingon", "zlib", "utf-7", ""):
         with pytest.raises(UserError, match="encoding"):
-            list(read_pairs(paths, encoding=wrong))
+            list(read_examples(paths, encoding=wrong))
 
 
 # ---- whatever is written is read back -------------------------------------------------------------------------------
@@ -364,7 +381,7 @@ def test_tagged_sentences_round_trip(found: list[list[tuple[str, str]]]) -> None
             known = recognise(save(Path(folder), *write(sentences(11))))  # the form comes from a file that tells it
             assert known.kind == kind
             paths = save(Path(folder), *write(rows))
-            assert sides(list(read_pairs(paths, form=known))) == expected
+            assert sides(list(read_examples(paths, form=known))) == expected
 
 
 line = st.text(st.characters(codec="utf-8", exclude_characters="\0\n\r"), max_size=20)
@@ -378,7 +395,7 @@ def test_text_round_trips(lines: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         paths = save(Path(folder), "".join(f"{line}\n" for line in lines))
         form = Format("text", 1, "plain text", task="continue")
-        assert [pair.source for pair in read_pairs(paths, form=form)] == list(map(normal, lines))
+        assert [pair.source for pair in read_examples(paths, form=form)] == list(map(normal, lines))
 
 
 text = st.lists(word, min_size=1, max_size=6).map(" ".join)
@@ -396,4 +413,4 @@ def test_labelled_texts_round_trip(rows: Rows, name: str) -> None:
         known = recognise(save(Path(folder), *write(texts(10))))  # the form comes from a file that tells it
         paths = save(Path(folder), *write(rows))
         assert known.kind == kind
-        assert sides(list(read_pairs(paths, form=known))) == rows
+        assert sides(list(read_examples(paths, form=known))) == rows

@@ -2,7 +2,9 @@
 
 import json
 import random
+import re
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,19 +17,21 @@ from hypothesis import settings as trying
 from hypothesis import strategies as st
 
 import regard
-from regard import checkpoint, engine, running, sums
-from regard import config as configs
+from regard.config import render
 from regard.errors import UserError
-from regard.exchange import ctranslate2, huggingface
-from regard.inputs.tokens import END, Tokenizer
-from regard.outputs.convert import Convert
-from regard.outputs.converter import Batch
-from regard.preparing import Split, build
-from regard.running import Model
-from tests.conftest import Regard
+from regard.exchange import ctranslate2, engine, huggingface
+from regard.inputs.input import Use
+from regard.inputs.tokens import Tokens
+from regard.inspection.recording import watch
+from regard.outputs.convert.output import Convert
+from regard.runs import checkpoint, checksums, settings
+from regard.runs.build import build
+from regard.runs.model import Model, load
+from regard.text.tokenizer import END, Tokenizer
+from regard.training.split import held_out
+from tests.conftest import SPELLED, Regard
 from tests.exchange import published
 from tests.models.same import shake
-from tests.test_cli import sentences
 
 pytest.importorskip("ctranslate2")
 
@@ -46,43 +50,75 @@ EVERY = [
 def made(folder: Path, *, joint: bool = False, longest: int = 40, factor: float = 3.0, **model: Any) -> Model:
     """A run of a tiny Transformer whose weights are random: it writes anything, and ends now and then."""
     sizes = {"kind": "transformer", "layers": 3, "width": 16, "hidden": 24, "heads": 2}
-    config = configs.make(
+    config = settings.make(
         {
-            "task": "convert", "data": {"train": ["nothing.tsv"], "longest": 24},
-            "tokens": {"source_level": "bpe", "target_level": "bpe", "joint": joint},
+            "task": "convert", "input": "tokens", "data": {"train": ["nothing.tsv"], "longest": 24},
+            "tokens": {"level": "bpe"}, "output": {"level": "bpe", "joint": joint},
             "model": sizes | model, "decoding": {"longest": longest, "factor": factor},
         }, "test",
     )  # fmt: skip
-    vocabularies = (SOURCE, SOURCE if joint else TARGET)
-    task = build(config, vocabularies)
+    task = build(config, (Tokens(SOURCE, None, config.reading, Use.SOURCE), Convert(SOURCE if joint else TARGET)))
     torch.manual_seed(1)
     shake(task.network)
     with torch.no_grad():
-        task.network.head.bias[END] += 1.5
-    files: dict[str, bytes | Path] = {"config.yaml": configs.render(config, {}).encode()}
-    files |= {name: own.as_bytes() for name, own in zip(task.files, vocabularies, strict=True)}
-    files["model.safetensors"] = checkpoint.as_bytes(checkpoint.weights_of(task.network))
+        task.network.get_parameter("head.output.bias")[END] += 1.5
+    files: dict[str, bytes | Path] = {"config.yaml": render(config, {}).encode(), **task.files}
+    files["model.safetensors"] = checkpoint.as_bytes(checkpoint.tensors_of(task.network))
     folder.mkdir()
-    sums.publish(folder, files)
-    return running.load(folder)
+    checksums.publish(folder, files)
+    return load(folder)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Model:
     model = made(tmp_path_factory.mktemp("runs") / "run", factor=1.0)
     engine.use(model, "ctranslate2", {}, lambda _: None)
-    model.task.engine.workers = 2
+    fast(model).workers = 2
     return model
 
 
+def output(model: Model) -> Convert:
+    assert isinstance(model.task.output, Convert)
+    return model.task.output
+
+
+def fast(model: Model) -> engine.CTranslate2:
+    """Return the engine that a model has."""
+    used = output(model).engine
+    assert isinstance(used, engine.CTranslate2)
+    return used
+
+
 def both(model: Model, texts: list[str], **changes: Any) -> tuple[Any, Any]:
-    """The answers of torch, and of the engine that the model has."""
-    fast, model.task.engine = model.task.engine, None
+    """Return the answers of torch, and of the engine that the model has."""
+    own = output(model)
+    used, own.engine = own.engine, None
     try:
         expected = model.answers(texts, **changes)
     finally:
-        model.task.engine = fast
+        own.engine = used
     return expected, model.answers(texts, **changes)
+
+
+def source_ids(text: str) -> list[int]:
+    return SOURCE.encode(text)
+
+
+@torch.no_grad()
+def log_probabilities(model: Model, source: list[int], target: list[int]) -> torch.Tensor:
+    """Return what torch gives each token of a target and its end."""
+    batch = model.task.batch([(source, [*target, END])])
+    return model.network.scores(batch)[0].log_softmax(-1)[range(len(target) + 1), batch.target.ids[0]]
+
+
+@torch.no_grad()
+def looked(model: Model, source: list[int], target: list[int]) -> Any:
+    """Return the weights (target tokens + end, source tokens) of torch, a mean over heads."""
+    layers = output(model).crossing(model.network)
+    with watch(model.network, layers[max(0, len(layers) - 2)]) as seen:
+        model.network.scores(model.task.batch([(source, [*target, END])]))
+    (layer,) = seen.values()
+    return layer.weights[0].mean(0)[: len(target) + 1, : len(source)].numpy()
 
 
 # ---- the export ----------------------------------------------------------------------------------------------------
@@ -94,21 +130,20 @@ def test_log_probabilities_and_attention_are_those_of_torch(tmp_path: Path, part
 
     model = made(tmp_path / "run", **parts)
     assert ctranslate2.export(model, tmp_path / "out") <= 1e-4
-    task, names = model.task, ctranslate2.names(model.task.target)
+    source, target = ctranslate2.vocabularies(model.task)
+    names = ctranslate2.names(target)
     translator = theirs.Translator(str(tmp_path / "out"), compute_type="float32")
     chosen = random.Random(2)
-    sources = [task.source.encode(text) for text in (TEXTS[0], TEXTS[1], TEXTS[0] + " " + TEXTS[1], "a")]
-    targets = [[chosen.randrange(1, task.target.size) for _ in range(n)] for n in (7, 19, 1, 0)]
-    written = [[ctranslate2.names(task.source)[id] for id in row] for row in sources]
+    sources = [source.encode(text) for text in (TEXTS[0], TEXTS[1], TEXTS[0] + " " + TEXTS[1], "a")]
+    targets = [[chosen.randrange(1, target.size) for _ in range(n)] for n in (7, 19, 1, 0)]
+    written = [[ctranslate2.names(source)[id] for id in row] for row in sources]
     scored = translator.score_batch(written, [[names[id] for id in row] for row in targets])
-    for source, target, found in zip(sources, targets, scored, strict=True):
-        batch = Batch(torch.tensor([source]), torch.tensor([[*target, END]]))
-        with torch.no_grad():
-            expected = task.network(batch)[0].log_softmax(-1)[range(len(target) + 1), batch.target[0]]
-        assert torch.tensor(found.log_probs).allclose(expected, atol=1e-4)
+    for row, wanted, found in zip(sources, targets, scored, strict=True):
+        assert torch.tensor(found.log_probs).allclose(log_probabilities(model, row, wanted), atol=1e-4)
     answers = translator.translate_batch(written, beam_size=1, max_decoding_length=9, return_attention=True)
     ids = [[names.index(name) for name in answer.hypotheses[0]] for answer in answers]
-    for answer, expected in zip(answers, task.alignments([*zip(sources, ids, strict=True)]), strict=True):
+    for answer, row, best in zip(answers, sources, ids, strict=True):
+        expected = looked(model, row, best)
         assert np.allclose(answer.attention[0], expected[: len(answer.attention[0])], atol=1e-4)
 
 
@@ -118,7 +153,7 @@ def test_a_published_model_goes_on_with_its_own_tokens(tmp_path: Path) -> None:
     engine.use(model, "ctranslate2", {}, lambda _: None)
     expected, found = both(model, published.TEXTS[:6], beam=1, longest=12)
     assert [one.ids for (one,) in found] == [one.ids for (one,) in expected]
-    assert "▁cat" in ctranslate2.names(model.task.source)
+    assert "▁cat" in ctranslate2.names(ctranslate2.vocabularies(model.task).source)
 
 
 def test_what_differs_is_refused_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +162,7 @@ def test_what_differs_is_refused_and_leaves_nothing(tmp_path: Path, monkeypatch:
     def other(given: Model) -> Any:
         spec = real(given)
         with torch.no_grad():
-            given.network.decoder.layers[0].cross.v_proj.bias.add_(0.3)
+            given.network.get_parameter("head.decoder.layers.0.cross.v_proj.bias").add_(0.3)
         return spec
 
     monkeypatch.setattr(ctranslate2, "specification", other)
@@ -203,12 +238,10 @@ def test_it_leaves_torch_its_threads_and_has_as_many_workers(tmp_path: Path) -> 
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        model = running.load(tmp_path / "run")
+        model = load(tmp_path / "run")
         engine.use(model, "ctranslate2", {}, lambda _: None)
         assert torch.get_num_threads() == 2
-        assert isinstance(model.task, Convert)
-        assert isinstance(model.task.engine, engine.CTranslate2)
-        assert model.task.engine.workers == 2
+        assert fast(model).workers == 2
     finally:
         torch.set_num_threads(before)
 
@@ -218,14 +251,12 @@ def test_a_beam_gives_different_answers_with_torchs_scores_best_first(run: Model
     expected, found = both(run, texts, beam=6, n_best=4, length_penalty=0.7)
     assert sum(a[0].ids == b[0].ids for a, b in zip(expected, found, strict=True)) > 0.6 * len(texts)
     for text, row in zip(texts, found, strict=True):
-        source = run.task.source.encode(text)
+        source = source_ids(text)
         assert len({tuple(one.ids) for one in row}) == len(row) == 4
-        assert max(len(one.ids) for one in row) <= int(run.task.how.factor * (len(source) + 3) + 3)
+        assert max(len(one.ids) for one in row) <= int(output(run).how.factor * (len(source) + 3) + 3)
         for one in row:
-            batch = Batch(torch.tensor([source]), torch.tensor([[*one.ids, END]]))
-            with torch.no_grad():
-                logs = run.network(batch)[0].log_softmax(-1)[range(len(one.ids) + 1), batch.target[0]]
-            assert one.score == pytest.approx(float(logs.sum()), abs=2e-4)
+            expected_score = float(log_probabilities(run, source, one.ids).sum())
+            assert one.score == pytest.approx(expected_score, abs=2e-4)
             assert one.normalised == pytest.approx(one.score / (len(one.ids) + 1) ** 0.7)
     forced = [row for row in run.answers(texts, beam=6, n_best=4, longest=4) if not all(one.finished for one in row)]
     assert len(forced) > 5
@@ -239,7 +270,8 @@ def test_neither_order_nor_neighbours_change_an_answer(
 ) -> None:
     alone = {text: [one.ids for one in run.answers([text], beam=beam, n_best=min(2, beam))[0]] for text in texts}
     chance.shuffle(texts)
-    together = run.answers(texts, beam=beam, n_best=min(2, beam), scored=False)
+    how = replace(output(run).how, beam=beam, n_best=min(2, beam), scored=False)
+    together = output(run).answers(run.task.passes, texts, how)
     assert [[one.ids for one in row] for row in together] == [alone[text] for text in texts]
 
 
@@ -247,10 +279,9 @@ def test_neither_order_nor_neighbours_change_an_answer(
 def test_beyond_the_positions_it_is_as_with_torch(tmp_path: Path, position: str) -> None:
     model = made(tmp_path / "run", position=position)
     engine.use(model, "ctranslate2", {}, lambda _: None)
-    fast = model.task.engine
-    assert fast.positions == (42 if position == "learned" else 4 * 24 + 2)
+    assert fast(model).positions == (42 if position == "learned" else 4 * 24 + 2)
     text = " ".join(TEXTS[:5])
-    length = len(model.task.source.encode(text))
+    length = len(source_ids(text))
     assert 42 < length < 96
     if position == "learned":
         with pytest.raises(UserError, match="the learned position table holds positions 0 to 41"):
@@ -270,7 +301,9 @@ def test_beyond_the_positions_it_is_as_with_torch(tmp_path: Path, position: str)
 
 def test_predict_answers_as_torch_does(cli: Regard, numbers: Path, tmp_path: Path) -> None:
     shutil.copytree(numbers / "run", "run")
-    lines = [*sentences(30), "", "two  two", "\t", "ジ", "one"]
+    chosen = random.Random(3)
+    digits = [" ".join(chosen.choices(SPELLED, k=chosen.randint(1, 6))) for _ in range(30)]
+    lines = [*digits, "", "two  two", "\t", "ジ", "one"]
     lines.insert(3, " ")
     given = "".join(line + "\n" for line in lines)
     for options in (["--beam", "1"], ["--beam", "1", "--alignment", "hard"], ["--beam", "1", "--with-score"], []):
@@ -304,8 +337,8 @@ def test_the_conversion_is_kept_and_made_anew_when_it_must_be(cli: Regard, tmp_p
         assert cli.lines(*ask, "--engine", "ctranslate2") == expected
         assert "converted for CTranslate2" in cli.said, name
     weights = checkpoint.load_weights(tmp_path / "run/model.safetensors")
-    weights["head.bias"] = weights["head.bias"] + torch.arange(64) / 20
-    sums.publish(tmp_path / "run", {"model.safetensors": checkpoint.as_bytes(weights)})
+    weights["head.output.bias"] = weights["head.output.bias"] + torch.arange(64) / 20
+    checksums.publish(tmp_path / "run", {"model.safetensors": checkpoint.as_bytes(weights)})
     changed = cli.lines(*ask)
     assert changed != expected
     assert cli.lines(*ask, "--engine", "ctranslate2") == changed
@@ -319,7 +352,7 @@ def test_int8_says_once_what_it_costs(cli: Regard, numbers: Path, tmp_path: Path
     first = cli.lines(*ask)
     said = cli.said.splitlines()[-1]
     model = regard.load("run")
-    sources = [source for source, _ in model.task.items(Split(model.config, False, None).valid())]
+    sources = [item.example.source for item in held_out(model.config, model.task.output)]
     answers = []
     for kind in ("ctranslate2", "ctranslate2-int8"):
         engine.use(model, kind, {}, lambda _: None)
@@ -333,13 +366,36 @@ def test_int8_says_once_what_it_costs(cli: Regard, numbers: Path, tmp_path: Path
     assert cli.said == ""
 
 
+def test_int8_is_compared_on_what_was_trained_on_where_the_data_is_gone(
+    numbers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(numbers / "run", tmp_path / "run")
+    model, said = load(tmp_path / "run"), list[str]()
+    model.config.data.train = [str(tmp_path / "gone.tsv")]
+    monkeypatch.setattr(engine, "COMPARED", 20)
+    engine.use(model, "ctranslate2-int8", {}, said.append)
+    share = r"int8: \d+\.\d % of 20 training answers are the same as in float32"
+    assert re.fullmatch(share, said[-1]), said
+
+
+def test_joined_models_search_by_torch(tmp_path: Path) -> None:
+    """A model that is joined after the engine was chosen is not left out."""
+    model, other = made(tmp_path / "run"), load(tmp_path / "run")
+    torch.manual_seed(2)
+    shake(other.network)
+    engine.use(model, "ctranslate2", {}, lambda _: None)
+    model.task.join([other.task], ["other"])
+    expected, found = both(model, TEXTS[:8], beam=1)
+    assert found == expected
+
+
 def test_int8_is_another_computation_and_is_compared_on_what_there_is(tmp_path: Path) -> None:
     model, said = made(tmp_path / "run"), list[str]()
     engine.use(model, "ctranslate2-int8", {}, said.append)
     assert said[-1] == "int8: not compared with float32, because the data of the run is not there"
     plain = engine.CTranslate2(model.task, tmp_path / "run/ctranslate2", 98)
-    pairs = [(model.task.source.encode(text), [7, 8, 9]) for text in TEXTS]
-    differences = np.abs(np.subtract(model.task.engine.scores(pairs), plain.scores(pairs)))
+    pairs = [(source_ids(text), [7, 8, 9]) for text in TEXTS]
+    differences = np.abs(np.subtract(fast(model).scores(pairs), plain.scores(pairs)))
     assert 1e-4 < differences.mean() < 1
 
 

@@ -11,9 +11,8 @@ import torch
 import regard
 from regard.errors import UserError
 from regard.exchange import huggingface
-from regard.inputs.tokens import END, PAD, START, Tokenizer
-from regard.outputs.converter import Batch
-from regard.running import Model
+from regard.runs.model import Model
+from regard.text.tokenizer import END, PAD, START, Tokenizer
 
 WORDS = ["der", "Hund", "Katzen", "läuft", "über", "Straße", "niemals", "heute", "Café", "x9"]
 QUICK = ["training.warmup=1", "model.layers=2", "model.width=16", "model.hidden=24", "model.heads=2", "data.longest=40"]
@@ -56,75 +55,75 @@ def theirs(folder: Path, kind: str) -> tuple[Any, Any]:
     return model, transformers.AutoTokenizer.from_pretrained(folder)
 
 
-def padded(rows: list[list[int]]) -> torch.Tensor:
-    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
-
-
 @pytest.mark.parametrize("level", ["bpe", "unigram", "characters", "symbols"])
 def test_fill_as_bert(trained: Any, tmp_path: Path, level: str) -> None:
     model = trained("fill", "model.kind=bert", "model.norm=post", f"tokens.level={level}", "tokens.size=60")
     assert huggingface.export(model, tmp_path / "out") <= 1e-5
     other, tokenizer = theirs(tmp_path / "out", "BertForMaskedLM")
-    vocabulary = model.task.vocabulary
-    rows = [[START, *vocabulary.encode(" ".join(text.split())), END] for text in HARD]
-    assert [tokenizer(text).input_ids for text in HARD] == rows
-    ids = padded(rows)
+    rows = [model.task.input.alphabet.encode(" ".join(text.split())) for text in HARD]
+    assert [tokenizer(text).input_ids for text in HARD] == [[START, *row, END] for row in rows]
     batch = tokenizer(HARD, padding=True, return_tensors="pt")
+    real = batch["attention_mask"].bool()
     with torch.no_grad():
-        expected = other(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[ids != PAD]
-        found = huggingface.KINDS["bert"].logits(model.network, ids)
+        expected = other(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[real]
+        found = huggingface.KINDS["bert"].logits(model.task, rows)
     assert found.allclose(expected, atol=1e-5)
     if level in ("bpe", "unigram"):
         for text in ("der ___ läuft.", "___ heute", "heute über ___."):
-            parsed = model.task.parse(text)
+            parsed = model.task.output.parse(text)
             assert tokenizer(text.replace("___", "[MASK]")).input_ids[1:-1] == parsed.ids
-        assert tokenizer.mask_token_id == model.task.mask
+        assert tokenizer.mask_token_id == model.task.output.mask
         assert tokenizer.decode(tokenizer("der Hund läuft.").input_ids, skip_special_tokens=True) == "der Hund läuft."
 
 
 @pytest.mark.parametrize("level", ["bpe", "unigram", "characters", "symbols"])
 def test_continue_as_gpt2(trained: Any, tmp_path: Path, level: str) -> None:
-    more = [f"tokens.level={level}", "tokens.size=60", "model.bias=false", "tokens.context=64"]
+    more = [f"tokens.level={level}", "tokens.size=60", "model.bias=false", "output.context=64"]
     model = trained("continue", *more, *(["tokens.lowercase=true"] if level == "bpe" else []))
     assert huggingface.export(model, tmp_path / "out") <= 1e-5
     other, tokenizer = theirs(tmp_path / "out", "GPT2LMHeadModel")
     texts = [*HARD, "der Hund\nläuft  heute", "Katzen\tx9\n\nüber"]
-    rows = [model.task.encode(text) for text in texts]
+    rows = [model.task.output.prompt(model.task.input, text) for text in texts]
     assert [tokenizer(text).input_ids for text in texts] == rows
-    ids = padded(rows)
     batch = tokenizer(texts, padding=True, return_tensors="pt")
+    real = batch["attention_mask"].bool()
     with torch.no_grad():
-        expected = other(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[ids != PAD]
-        found = model.network(ids)[ids != PAD]
+        expected = other(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[real]
+        found = huggingface.KINDS["gpt2"].logits(model.task, rows)
     assert found.allclose(expected, atol=1e-5)
+
+
+def test_few_positions_are_enough_to_compare(trained: Any, tmp_path: Path) -> None:
+    model = trained("continue", "model.bias=false", "output.context=6")
+    assert huggingface.export(model, tmp_path / "out") <= 1e-5
 
 
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
-        ("MarianMTModel", ["model.norm=post", "tokens.joint=true"]),
-        ("MarianMTModel", ["model.norm=post", "tokens.joint=true", "model.closed=true", "model.activation=swish", "model.scale=false"]),
-        ("MarianMTModel", ["model.norm=post", "tokens.joint=false"]),
-        ("MarianMTModel", ["model.norm=post", "tokens.joint=false", "model.tied=false"]),
-        ("PegasusForConditionalGeneration", ["tokens.joint=true"]),
+        ("MarianMTModel", ["model.norm=post", "output.joint=true"]),
+        ("MarianMTModel", ["model.norm=post", "output.joint=true", "model.closed=true", "model.activation=swish", "model.scale=false"]),
+        ("MarianMTModel", ["model.norm=post", "output.joint=false"]),
+        ("MarianMTModel", ["model.norm=post", "output.joint=false", "model.tied=false"]),
+        ("PegasusForConditionalGeneration", ["output.joint=true"]),
     ],
 )  # fmt: skip
 def test_convert_as_marian(trained: Any, tmp_path: Path, kind: str, changes: list[str]) -> None:
-    levels = ["tokens.source_level=bpe", "tokens.target_level=bpe", "tokens.size=70", "model.kind=transformer"]
+    levels = ["tokens.level=bpe", "output.level=bpe", "tokens.size=70", "model.kind=transformer"]
     model = trained("convert", *levels, *changes)
     assert huggingface.export(model, tmp_path / "out") <= 1e-5
     other, tokenizer = theirs(tmp_path / "out", kind)
-    closed = [END] if model.network.closed else []
-    sources = [[*model.task.source.encode(text), *closed] for text in HARD]
-    assert [tokenizer(text).input_ids for text in HARD] == sources
-    targets = padded([[*model.task.target.encode(text.upper()), END] for text in reversed(HARD)])
+    closed = [END] if model.config.model.closed else []
+    sources = [model.task.input.alphabet.encode(text) for text in HARD]
+    assert [tokenizer(text).input_ids for text in HARD] == [[*row, *closed] for row in sources]
+    wanted = [[*model.task.output.vocabulary.encode(text.upper()), END] for text in reversed(HARD)]
+    ours = model.task.batch([*zip(sources, wanted, strict=True)])
+    targets = ours.target.ids
     given = torch.nn.functional.pad(targets[:, :-1], (1, 0), value=START)
     batch = tokenizer(HARD, padding=True, return_tensors="pt", return_token_type_ids=False)
     with torch.no_grad():
         expected = other(**batch, decoder_input_ids=given).logits[targets != PAD]
-        found = model.network(Batch(padded([row[: len(row) - len(closed)] for row in sources]), targets))[
-            targets != PAD
-        ]
+        found = model.network.scores(ours)[targets != PAD]
     assert found.allclose(expected, atol=1e-5)
 
 
@@ -140,11 +139,12 @@ def test_a_fine_tuned_model_goes_back_with_its_new_weights(tmp_path: Path) -> No
     )  # fmt: skip
     assert huggingface.export(regard.load(tmp_path / "tuned"), tmp_path / "out") <= 1e-5
     other, tokenizer = theirs(tmp_path / "out", "GPT2LMHeadModel")
-    text, vocabulary = "The cat knows.\nNow!", model.task.vocabulary
-    ids = torch.tensor([vocabulary.rows])[:, model.task.encode(text)]
+    text, vocabulary = "The cat knows.\nNow!", model.task.input.alphabet
+    prompt = model.task.output.prompt(model.task.input, text)
+    ids = torch.tensor([vocabulary.rows])[:, prompt]
     assert ids[0, 1:].tolist() == tokenizer(text).input_ids
     with torch.no_grad():
-        found = model.network(torch.tensor([model.task.encode(text)]))
+        found = huggingface.KINDS["gpt2"].logits(model.task, [prompt])
         expected = other(input_ids=ids).logits[..., vocabulary.rows]
     assert found.allclose(expected, atol=1e-5)
     before, _ = theirs(tmp_path / "published", "GPT2LMHeadModel")
@@ -165,7 +165,7 @@ REFUSED = [
         ["model.ngrams=3", "model.kind=transformer"],
         "model.ngrams is 3: Pegasus.* vectors of tokens only: train with",
     ),
-    ("convert", ["tokens.joint=false", "model.kind=transformer"], "tokens.joint is False: Pegasus"),
+    ("convert", ["output.joint=false", "model.kind=transformer"], "output.joint is False: Pegasus"),
 ]
 
 

@@ -12,12 +12,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import regard
-from regard.cli import main
+from regard.commands.app import main
 from regard.errors import UserError
 from regard.exchange import huggingface
-from regard.inputs.tokens import END, PAD, START
-from regard.outputs.converter import Batch
-from regard.running import Model
+from regard.runs.model import Model
+from regard.text.tokenizer import END, PAD, START
 from tests.exchange import published
 
 MAKERS: dict[str, Callable[..., Any]] = {
@@ -60,35 +59,33 @@ def in_our_order(logits: Tensor, rows: list[int]) -> Tensor:
 def test_bert_gives_the_same_ids_and_logits_with_padding(taken: Any) -> None:
     folder, theirs, model = taken("bert")
     _, batch = encoded(folder)
-    vocabulary = model.task.vocabulary
-    rows = [[START, *vocabulary.encode(text), END] for text in (SHORT, LONG)]
+    vocabulary = model.task.input.alphabet
+    rows = [vocabulary.encode(text) for text in (SHORT, LONG)]
     real = batch["attention_mask"].bool()
-    assert [[vocabulary.rows[id] for id in row] for row in rows] == [
+    assert [[vocabulary.rows[id] for id in (START, *row, END)] for row in rows] == [
         ids[mask].tolist() for ids, mask in zip(batch["input_ids"], real, strict=True)
     ]
-    ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
     with torch.no_grad():
-        found = huggingface.KINDS["bert"].logits(model.network, ids)
+        found = huggingface.KINDS["bert"].logits(model.task, rows)
         expected = in_our_order(theirs(**batch).logits[real], vocabulary.rows)
     assert found.allclose(expected, atol=1e-5)
-    assert vocabulary.rows[model.task.mask] == 2  # [MASK]
+    assert vocabulary.rows[model.task.output.mask] == 2  # [MASK]
 
 
 def test_gpt2_gives_the_same_ids_and_logits_with_padding(taken: Any) -> None:
     folder, theirs, model = taken("gpt2")
     _, batch = encoded(folder)
-    vocabulary = model.task.vocabulary
+    vocabulary = model.task.input.alphabet
     rows = [vocabulary.encode(text) for text in (SHORT, LONG)]
     real = batch["attention_mask"].bool()
     assert [[vocabulary.rows[id] for id in row] for row in rows] == [
         ids[mask].tolist() for ids, mask in zip(batch["input_ids"], real, strict=True)
     ]
-    ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
     with torch.no_grad():
-        found = model.network(ids)[real]
+        found = huggingface.KINDS["gpt2"].logits(model.task, rows)
         expected = in_our_order(theirs(**batch).logits[real], vocabulary.rows)
     assert found.allclose(expected, atol=1e-5)
-    assert model.network.head.bias is None
+    assert model.network.head.output.bias is None
     assert vocabulary.decode(vocabulary.encode(LONG)) == LONG
 
 
@@ -96,21 +93,18 @@ def test_gpt2_gives_the_same_ids_and_logits_with_padding(taken: Any) -> None:
 def test_marian_gives_the_same_ids_and_logits_with_padding(taken: Any, name: str) -> None:
     folder, theirs, model = taken(name)
     _, batch = encoded(folder)
-    vocabulary = model.task.source
+    vocabulary = model.task.input.alphabet
     rows = [vocabulary.encode(text) for text in (SHORT, LONG)]
     real = batch["attention_mask"].bool()
     assert [[vocabulary.rows[id] for id in (*row, END)] for row in rows] == [
         ids[mask].tolist() for ids, mask in zip(batch["input_ids"], real, strict=True)
     ]
-    targets = [[*rows[1], END], [*rows[0], END]]
-    ids, wanted = (
-        torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in side], batch_first=True, padding_value=PAD)
-        for side in (rows, targets)
-    )
+    ours = model.task.batch([(rows[0], [*rows[1], END]), (rows[1], [*rows[0], END])])
+    wanted = ours.target.ids
     given = torch.nn.functional.pad(wanted[:, :-1], (1, 0), value=START)
     their_ids = torch.tensor([*vocabulary.rows])[given].clamp(min=0)
     with torch.no_grad():
-        found = model.network(Batch(ids, wanted))[wanted != PAD]
+        found = model.network.scores(ours)[wanted != PAD]
         output = theirs(**batch, decoder_input_ids=their_ids)
     expected = in_our_order(output.logits[wanted != PAD], vocabulary.rows)
     assert vocabulary.rows[PAD] == -1
@@ -129,22 +123,20 @@ def test_other_settings_give_the_same_logits_too(tmp_path: Path, maker: Any, mor
     theirs = maker(tmp_path / "published", **more)
     model = huggingface.take_up(tmp_path / "published", tmp_path / "run")
     ids = torch.randint(4, 50, (2, 9), generator=torch.Generator().manual_seed(0))
-    vocabulary = model.task.vocabularies[0]
+    vocabulary = model.task.input.alphabet
     published_ids = torch.tensor(vocabulary.rows)[ids]
     with torch.no_grad():
         if maker is published.gpt2:
-            found, expected = model.network(ids), theirs(input_ids=published_ids).logits
+            found = huggingface.KINDS["gpt2"].logits(model.task, ids.tolist()).reshape(2, 9, -1)
+            expected = theirs(input_ids=published_ids).logits
         else:
             end, start = (torch.tensor(vocabulary.rows)[torch.full((2, 1), id)] for id in (END, START))
             given = {
                 "input_ids": torch.cat((published_ids, end), 1),
                 "decoder_input_ids": torch.cat((start, published_ids), 1),
             }
-            found, expected = (
-                model.network(Batch(ids, torch.nn.functional.pad(ids, (0, 1), value=END))),
-                theirs(**given).logits,
-            )
-            found = found[..., 1:]
+            ours = model.task.batch([(row, [*row, END]) for row in ids.tolist()])
+            found, expected = model.network.scores(ours)[..., 1:], theirs(**given).logits
     assert found.allclose(in_our_order(expected, vocabulary.rows), atol=1e-5)
 
 
@@ -199,15 +191,15 @@ def test_gpt2_and_marian_answer_as_transformers_does(taken: Any, tmp_path: Path)
     expected = [text.strip() for text in tokenizer.batch_decode(written, skip_special_tokens=True)]
     assert [text.strip() for text in model.predict([SHORT, LONG], beam=1, longest=12)] == expected
     assert all(expected)
-    picture = model.task.example(SHORT, None)
+    picture = model.task.exhibit(SHORT, None)
     assert picture.source[-1] == "∎"
     assert all(m.weights.shape[-1] == len(picture.source) for m in picture.maps if m.columns == "source")
-    weights, _, words = model.task.aligned(SHORT, model.task.answers([SHORT])[0][0].ids)
-    assert words == SHORT.split()
-    assert weights.shape[1] == len(words)
+    alignment = model.answers([SHORT], alignment="soft")[0][0].alignment
+    assert alignment.columns == SHORT.split()
+    assert alignment.weights.shape[1] == len(alignment.columns)
     _, theirs, model = taken("gpt2")
-    vocabulary = model.task.vocabulary
-    prompt = torch.tensor([[vocabulary.rows[id] for id in model.task.encode(SHORT)]])
+    vocabulary = model.task.input.alphabet
+    prompt = torch.tensor([[vocabulary.rows[id] for id in model.task.output.prompt(model.task.input, SHORT)]])
     written = theirs.generate(prompt, do_sample=False, max_new_tokens=10, attention_mask=torch.ones_like(prompt))
     drawn = model.task.answers([SHORT], longest=10, temperature=1e-4)[0]
     assert [vocabulary.rows[id] for id in drawn.ids][: written.shape[1] - prompt.shape[1]] == written[
@@ -237,12 +229,12 @@ def test_a_training_starts_from_the_published_weights(
     run = folder.parent / "run"
     model = regard.train(path, tmp_path / "run", task=task, start=run, steps=1, valid=path, set=still, quiet=True)
     own, theirs = dict(model.network.named_parameters()), dict(origin.network.named_parameters())
-    shared = [key for key in own if key in theirs and not key.startswith(("head.", "choice."))]
+    shared = [key for key in own if key in theirs and not key.startswith(("head.output.", "head.choice."))]
     assert len(shared) >= 30
     for key in shared:
         rows = min(len(own[key]), len(theirs[key]))
         assert own[key][:rows].allclose(theirs[key][:rows], atol=1e-6), key
-    assert model.task.vocabularies[0].encode(LONG) == origin.task.vocabularies[0].encode(LONG)
+    assert model.task.input.alphabet.encode(LONG) == origin.task.input.alphabet.encode(LONG)
     assert len(model.predict([SHORT, ""])) == 2
     again = regard.load(tmp_path / "run")
     assert again.config.model.layers == 2

@@ -10,8 +10,9 @@ from regard.config import Training
 from regard.inputs.ngrams import Ngrams, codes
 from regard.models.bahdanau import recurrent
 from regard.models.transformer import transformer
-from regard.optimiser import optimiser
+from regard.training.optimiser import optimiser
 from tests.inputs.test_words import padded
+from tests.models.networks import Converter
 
 ROWS = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=8), min_size=1, max_size=5)
 
@@ -91,11 +92,12 @@ def test_only_what_was_seen_often_enough_is_learned() -> None:
 
 
 def test_its_table_is_stepped_like_other_tables() -> None:
-    for network in (
-        transformer(9, 9, layers=1, width=8, hidden=8, heads=2, ngrams=3, buckets=11),
-        recurrent(9, 9, width=8, ngrams=3, buckets=11),
+    for pair in (
+        transformer(layers=1, width=8, hidden=8, heads=2, ngrams=3, buckets=11),
+        recurrent(width=8, ngrams=3, buckets=11),
     ):
+        network = Converter(pair, 9, 9)
         groups = optimiser(network, Training(optimiser="muon", decay=0.1), fused=False).param_groups
-        table = network.source.ngrams.table.weight
+        table = network.stem.embedding.ngrams.table.weight
         (own,) = [group for group in groups if any(weight is table for weight in group["params"])]
         assert (own["orthogonal"], own["weight_decay"]) == (False, 0.0)

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from regard.inputs.tokens import END, UNKNOWN
-from regard.inputs.words import SPELLINGS, Convolved, Forgetting, Spelled, Words
+from regard.inputs.words import SPELLINGS, Convolved, Forgetting, Spelled, SpelledWords
+from regard.text.tokenizer import END, UNKNOWN
 
 WORDS = [[4, 5, 6, 7, 8], [9], [5, 5], [4, 9, 8, 7, 6, 5, 4]]
 
@@ -51,7 +51,7 @@ def test_padding_says_nothing(kind: str) -> None:
 
 
 def test_words_are_the_table_beside_the_spelling() -> None:
-    words = Words(20, 10, Convolved(10, 4, nn.Identity()), None, nn.Identity())
+    words = SpelledWords(20, 10, Convolved(10, 4, nn.Identity()), None, nn.Identity())
     ids, which = torch.tensor([[7, 8, 7]]), torch.tensor([[0, 1, 0]])
     x = words(ids, torch.arange(3), padded([[4, 5], [9]]), which)
     assert x.shape == (1, 3, 10)
@@ -80,6 +80,6 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="even, found 7"):
         Spelled(10, 7, nn.Identity())
     with pytest.raises(ValueError, match="leaves nothing of the width 8"):
-        Words(20, 8, Convolved(10, 8, nn.Identity()), None, nn.Identity())
+        SpelledWords(20, 8, Convolved(10, 8, nn.Identity()), None, nn.Identity())
     with pytest.raises(ValueError, match="below 1, found 1"):
         Forgetting(1.0)

@@ -114,6 +114,8 @@ CONLLEVAL = [
     ("B-PER E-PER I-PER E-PER", [(0, 1, "PER"), (2, 3, "PER")]),
     ("B-PER E-PER B-PER I-PER", [(0, 1, "PER"), (2, 3, "PER")]),
     ("U-PER B-LOC M-LOC L-LOC W-ORG", [(0, 0, "PER"), (1, 3, "LOC"), (4, 4, "ORG")]),  # other letters
+    ("B_PER I_PER O B_PER_NAME", [(0, 1, "PER"), (3, 3, "PER_NAME")]),
+    ("B_PER I-PER", [(0, 1, "PER")]),
     ("B I O B", [(0, 1, ""), (3, 3, "")]),
     ("NOUN VERB", []),
 ]
@@ -155,6 +157,19 @@ def test_spans_are_scored_as_seqeval_does(rows: list[list[tuple[str, str]]]) -> 
     assert macro_f1(*singles, samples=0).value == pytest.approx(100 * f1_score(*flat, average="macro", zero_division=0))
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.lists(sentence, min_size=1, max_size=6))
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
+def test_an_underscore_scores_as_a_hyphen(rows: list[list[tuple[str, str]]]) -> None:
+    expected, found = ([[pair[side] for pair in row] for row in rows] for side in (0, 1))
+    written = [[" ".join(tags).replace("-", "_") for tags in side] for side in (expected, found)]
+    score = span_f1(written[1], one_each(written[0]), samples=0)
+    assert score.value == pytest.approx(100 * seqeval_f1(expected, found, zero_division=0))
+    scores = evaluate(written[1], one_each(written[0]), kind="tags", samples=0)
+    any_span = any(tag != "O" for row in expected for tag in row)
+    assert (scores[0].name == "span_f1") == any_span
+
+
 def test_the_interval_of_spans_is_that_of_resampled_sentences() -> None:
     chosen = random.Random(4)
     expected = [chosen.choices(["O", "B-x", "I-x", "B-y"], k=chosen.randint(1, 9)) for _ in range(60)]
@@ -180,6 +195,7 @@ def test_kinds_choose_their_metrics() -> None:
     assert names(["O O"], ["O O"], "tags")[0] == "tag_accuracy", "no span is expected anywhere"
     assert names(["NOUN O"], ["B-x O"], "tags")[0] == "span_f1"
     assert names(["B-x O"], ["B-x X"], "tags")[0] == "tag_accuracy"
+    assert names(["B_x O"], ["B_x O"], "tags")[0] == "span_f1"
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,15 @@
 """BERT against Hugging Face's BertModel with the same weights: values, gradients, padding, segments."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
+from regard.attention import Context
 from regard.inputs.embedding import positions_of
 from regard.models.bert import bert
+from tests.models.networks import embedded
 from tests.models.same import assert_same_gradients, shake
 
 EMBEDDING = {
@@ -42,7 +46,7 @@ def test_equals_bert_with_the_same_weights_values_and_gradients(epsilon: float) 
         max_position_embeddings=16, pad_token_id=0, layer_norm_eps=epsilon,
     )  # fmt: skip
     theirs = shake(BertModel(config, add_pooling_layer=False).eval())
-    embedding, encoder = bert(30, layers=3, width=24, hidden=40, heads=4, length=16, epsilon=epsilon)
+    embedding, encoder = embedded(bert(layers=3, width=24, hidden=40, heads=4, length=16, epsilon=epsilon), 30)
     for module, state in zip((embedding, encoder), translated(theirs.state_dict()), strict=True):
         module.eval().load_state_dict(state)
     ids = torch.randint(4, 30, (3, 12))
@@ -50,13 +54,12 @@ def test_equals_bert_with_the_same_weights_values_and_gradients(epsilon: float) 
     segments = (torch.arange(12) >= 5).long().expand(3, -1)
     real, positions = ids != 0, positions_of(ids)
     for given in (segments, None):
-        ours = encoder(embedding(ids, positions, given), positions)
+        ours = encoder(Context(embedding(ids, positions, given), positions))
         their = theirs(input_ids=ids, attention_mask=real.long(), token_type_ids=given).last_hidden_state
         assert ours.values[real].allclose(their[real], atol=1e-5)
         assert ours.positions.equal(positions)
-        alone = encoder(
-            embedding(ids[1:2, :7], torch.arange(7), None if given is None else given[1:2, :7]), torch.arange(7)
-        )
+        part = embedding(ids[1:2, :7], torch.arange(7), None if given is None else given[1:2, :7])
+        alone = encoder(Context(part, torch.arange(7)))
         assert alone.values[0].allclose(ours.values[1, :7], atol=1e-5)
         for model in (theirs, embedding, encoder):
             model.zero_grad()
@@ -71,12 +74,15 @@ def test_equals_bert_with_the_same_weights_values_and_gradients(epsilon: float) 
 def test_the_order_of_rows_and_padding_change_nothing_before_or_after_the_norms() -> None:
     torch.manual_seed(0)
     for norm in ("pre", "post"):
-        embedding, encoder = bert(30, layers=2, width=16, hidden=24, heads=2, length=16, dropout=0.0, norm=norm)
+        shape: dict[str, Any] = {"layers": 2, "width": 16, "hidden": 24, "heads": 2, "length": 16, "dropout": 0.0}
+        embedding, encoder = embedded(bert(**shape, norm=norm), 30)
         ids = torch.tensor([[5, 6, 7, 8, 9], [10, 11, 0, 0, 0], [12, 13, 14, 0, 0]])
         order = torch.tensor([2, 0, 1])
-        features, moved = (encoder(embedding(x, positions_of(x)), positions_of(x)).values for x in (ids, ids[order]))
+        features, moved = (
+            encoder(Context(embedding(x, positions_of(x)), positions_of(x))).values for x in (ids, ids[order])
+        )
         assert moved.allclose(features[order], atol=1e-6)
-        alone = encoder(embedding(ids[1:2, :2], torch.arange(2)), torch.arange(2)).values
+        alone = encoder(Context(embedding(ids[1:2, :2], torch.arange(2)))).values
         assert alone[0].allclose(features[1, :2], atol=1e-6)
         features.pow(2).sum().backward()
         assert not [n for part in (embedding, encoder) for n, p in part.named_parameters() if p.grad is None]

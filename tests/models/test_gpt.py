@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from regard.attention import Context
 from regard.models.gpt import gpt
+from tests.models.networks import embedded
 from tests.models.same import assert_same_gradients, shake
 
 PARTS = {
@@ -40,11 +42,11 @@ def test_equals_gpt2_with_the_same_weights_values_and_gradients() -> None:
     torch.manual_seed(0)
     config = GPT2Config(vocab_size=30, n_positions=16, n_embd=24, n_layer=3, n_head=4, n_inner=40)
     theirs = shake(GPT2Model(config).eval())
-    embedding, backbone = gpt(30, layers=3, width=24, hidden=40, heads=4, context=16, activation="gelu_tanh")
+    embedding, backbone = embedded(gpt(layers=3, width=24, hidden=40, heads=4, context=16, activation="gelu_tanh"), 30)
     for module, state in zip((embedding, backbone), translated(theirs.state_dict()), strict=True):
         module.eval().load_state_dict(state)
     ids, positions = torch.randint(4, 30, (3, 12)), torch.arange(12)
-    ours, _ = backbone(embedding(ids, positions), positions)
+    ours = backbone(Context(embedding(ids, positions), positions)).values
     their = theirs(input_ids=ids).last_hidden_state
     assert ours.allclose(their, atol=1e-5)
     up = torch.randn_like(ours)
@@ -57,7 +59,7 @@ def test_equals_gpt2_with_the_same_weights_values_and_gradients() -> None:
 
 def test_first_weights_are_gpt2s() -> None:
     torch.manual_seed(0)
-    embedding, backbone = gpt(500, layers=6, width=64, hidden=256, heads=4, context=64)
+    embedding, backbone = embedded(gpt(layers=6, width=64, hidden=256, heads=4, context=64), 500)
     for name, p in [*embedding.named_parameters(), *backbone.named_parameters()]:
         if p.dim() == 2:
             scaled = name.endswith(("output_proj.weight", "outer.weight"))
@@ -70,6 +72,6 @@ def test_first_weights_are_gpt2s() -> None:
 
 
 def test_a_row_longer_than_the_context_is_refused_with_a_remedy() -> None:
-    embedding, _ = gpt(20, layers=1, width=8, hidden=8, heads=2, context=4)
+    embedding, _ = embedded(gpt(layers=1, width=8, hidden=8, heads=2, context=4), 20)
     with pytest.raises(ValueError, match="positions 0 to 3, found position 4: shorten the input"):
         embedding(torch.full((1, 5), 4), torch.arange(5))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
-from regard.attention import Mask, Rolling, causal, masks
+from regard.attention import Context, Mask, Rolling, causal, masks
 from regard.attention.positions import sinusoidal
 from regard.backbones.segments import Segments
 from regard.backbones.transformer import Causal, EncoderLayer
@@ -24,7 +24,7 @@ SHAPE: dict[str, Any] = {"layers": 3, "width": 8, "hidden": 12, "heads": 2, "dro
 
 def make(memory: int, **more: Any) -> Segments:
     torch.manual_seed(0)
-    backbone = transformer_xl(20, memory=memory, **SHAPE, **more)[1].double()
+    backbone = transformer_xl(memory=memory, **SHAPE, **more)[1].double()
     shake(backbone)
     return backbone
 
@@ -33,8 +33,8 @@ def in_segments(backbone: Segments, x: Tensor, ends: list[int]) -> Tensor:
     """Segment by segment; each ends before one of `ends`."""
     state, found = None, []
     for first, end in pairwise([0, *ends]):
-        y, state = backbone(x[:, first:end], torch.arange(first, end), state, keep=True)
-        found.append(y)
+        y, state = backbone.steps(Context(x[:, first:end], torch.arange(first, end)), state)
+        found.append(y.values)
     return torch.cat(found, 1)
 
 
@@ -42,7 +42,7 @@ def long_pass(backbone: Segments, x: Tensor, mask: Mask) -> Tensor:
     """The same layers over the whole text at once."""
     positions = torch.arange(x.shape[1])
     for layer in backbone.layers:
-        x, _ = layer(x, positions, mask)
+        x, _ = layer(x, None, positions, mask)
     return x if backbone.norm is None else backbone.norm(x)
 
 
@@ -95,9 +95,9 @@ def test_remembered_hidden_states_equal_cached_keys_and_values() -> None:
     """Without training, a rolling cache of projected keys is the same memory."""
     backbone, x = make(3, same_length=True), torch.randn(2, 7, 8, dtype=torch.float64)
     cached = Causal(list(backbone.layers), None, mask=masks.window(3, 0), start=partial(Rolling, 3))
-    first = cached(x[:, :4], torch.arange(4), keep=True)
-    second = cached(x[:, 4:], torch.arange(4, 7), first[1])
-    assert torch.cat((first[0], second[0]), 1).allclose(in_segments(backbone, x, [2, 3, 7]), atol=1e-10)
+    first, state = cached.steps(Context(x[:, :4], torch.arange(4)))
+    second, _ = cached.steps(Context(x[:, 4:], torch.arange(4, 7)), state)
+    assert torch.cat((first.values, second.values), 1).allclose(in_segments(backbone, x, [2, 3, 7]), atol=1e-10)
 
 
 def by_loop(layers: list[EncoderLayer], segments: list[Tensor], memory: int) -> list[Tensor]:
@@ -158,10 +158,10 @@ def test_equals_a_loop_over_the_papers_equations_values_and_gradients() -> None:
 def test_no_gradient_flows_into_the_memory() -> None:
     backbone = make(4)
     x = torch.randn(2, 6, 8, dtype=torch.float64, requires_grad=True)
-    _, state = backbone(x[:, :3], torch.arange(3), keep=True)
+    _, state = backbone.steps(Context(x[:, :3], torch.arange(3)))
     assert not any(hidden.requires_grad for hidden in state.hidden)
-    y, _ = backbone(x[:, 3:], torch.arange(3, 6), state)
-    y.pow(2).sum().backward()
+    y, _ = backbone.steps(Context(x[:, 3:], torch.arange(3, 6)), state)
+    y.values.pow(2).sum().backward()
     assert x.grad is not None
     assert x.grad[:, :3].eq(0).all()
     assert x.grad[:, 3:].ne(0).any()
@@ -171,9 +171,8 @@ def test_the_memory_is_no_longer_than_asked_and_holds_the_last_positions() -> No
     backbone = make(4)
     state = None
     for first, end in pairwise([0, 3, 5, 12]):
-        _, state = backbone(
-            torch.randn(2, end - first, 8, dtype=torch.float64), torch.arange(first, end), state, keep=True
-        )
+        segment = torch.randn(2, end - first, 8, dtype=torch.float64)
+        _, state = backbone.steps(Context(segment, torch.arange(first, end)), state)
         assert state.positions.tolist() == list(range(max(0, end - 4), end))
         assert {hidden.shape for hidden in state.hidden} == {(2, min(4, end), 8)}
     assert len(state.hidden) == 3

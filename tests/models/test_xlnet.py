@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm
 
+from regard.attention import Context
 from regard.attention.positions import sinusoidal
 from regard.backbones.streams import TwoStream
 from regard.backbones.transformer import EncoderLayer
 from regard.models.xlnet import xlnet
+from tests.models.networks import embedded
 from tests.models.same import shake
 
 SHAPE: dict[str, Any] = {"layers": 2, "width": 8, "hidden": 12, "heads": 2, "dropout": 0.0}
@@ -20,7 +22,7 @@ SHAPE: dict[str, Any] = {"layers": 2, "width": 8, "hidden": 12, "heads": 2, "dro
 
 def make(**more: Any) -> TwoStream:
     torch.manual_seed(0)
-    backbone = xlnet(20, **SHAPE, **more)[1].double().eval()
+    backbone = xlnet(**SHAPE, **more)[1].double().eval()
     shake(backbone)
     return backbone
 
@@ -67,7 +69,7 @@ def test_equals_a_loop_over_the_papers_equations_values_and_gradients() -> None:
     x = torch.randn(2, 5, 8, dtype=torch.float64, requires_grad=True)
     orders = [[3, 0, 4, 1, 2], [2, 1, 0, 4, 3]]
     ranks = torch.tensor(orders).argsort(-1)
-    h, g = backbone.streams(x, torch.arange(5), ranks, torch.arange(5))
+    h, g = backbone.streams(Context(x), ranks, torch.arange(5))
     loops = [by_loop(backbone, row, z) for row, z in zip(x, orders, strict=True)]
     their_h, their_g = (torch.stack(stream) for stream in zip(*loops, strict=True))
     assert h.values.allclose(their_h, atol=1e-10)
@@ -96,7 +98,7 @@ def test_a_token_never_changes_its_own_prediction_nor_those_before_it_in_the_ord
     changed[:, where] = torch.randn(8, dtype=torch.float64, generator=generator)
     with torch.no_grad():
         (h, g), (other_h, other_g) = (
-            backbone.streams(each, torch.arange(length), rank, torch.arange(length)) for each in (x, changed)
+            backbone.streams(Context(each), rank, torch.arange(length)) for each in (x, changed)
         )
     for row in range(2):
         at = rank[row, where]
@@ -115,10 +117,10 @@ def test_some_targets_in_any_order_with_padding_say_what_all_say() -> None:
     positions = torch.tensor([[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, -1, -1]])
     targets = torch.tensor([[4, 0, 2], [3, 1, -1]])
     with torch.no_grad():
-        h, g = backbone.streams(x, positions, rank, targets)
-        _, everything = backbone.streams(x[:1], torch.arange(6), rank[0], torch.arange(6))
+        h, g = backbone.streams(Context(x, positions), rank, targets)
+        _, everything = backbone.streams(Context(x[:1]), rank[0], torch.arange(6))
         assert g[0].allclose(everything[0, [4, 0, 2]], atol=1e-10)
-        alone, small = backbone.streams(x[1:, :4], torch.arange(4), rank[1, :4], torch.arange(4))
+        alone, small = backbone.streams(Context(x[1:, :4]), rank[1, :4], torch.arange(4))
     assert g[1, :2].allclose(small[0, [3, 1]], atol=1e-10)
     assert h.values[1, :4].allclose(alone.values[0], atol=1e-10)
     assert g.isfinite().all()
@@ -128,9 +130,9 @@ def test_read_both_ways_it_is_the_content_stream_of_one_rank() -> None:
     backbone = make()
     x, positions = torch.randn(2, 5, 8, dtype=torch.float64), torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, -1, -1]])
     with torch.no_grad():
-        read = backbone(x, positions)
-        h, _ = backbone.streams(x, positions, torch.zeros(5, dtype=torch.long), torch.arange(0))
-        alone = backbone(x[1:, :3], torch.arange(3))
+        read = backbone(Context(x, positions))
+        h, _ = backbone.streams(Context(x, positions), torch.zeros(5, dtype=torch.long), torch.arange(0))
+        alone = backbone(Context(x[1:, :3], torch.arange(3)))
     real = positions >= 0
     assert read.values[real].allclose(h.values[real], atol=1e-10)
     assert read.values[1, :3].allclose(alone.values[0], atol=1e-10)
@@ -169,7 +171,7 @@ def test_equals_xlnet_with_the_same_weights_values_and_gradients() -> None:
     torch.manual_seed(0)
     config = XLNetConfig(vocab_size=30, d_model=24, n_layer=3, n_head=4, d_inner=40, ff_activation="gelu", dropout=0.0)
     theirs = shake(XLNetModel(config).eval())
-    embedding, backbone = xlnet(30, layers=3, width=24, hidden=40, heads=4, dropout=0.0)
+    embedding, backbone = embedded(xlnet(layers=3, width=24, hidden=40, heads=4, dropout=0.0), 30)
     state = translated(theirs.state_dict())
     zero = {f"layers.{n}.attention.output_proj.bias": torch.zeros(24) for n in range(3)}  # which theirs does without
     backbone.eval().load_state_dict(state | zero)
@@ -181,7 +183,7 @@ def test_equals_xlnet_with_the_same_weights_values_and_gradients() -> None:
     their = theirs(
         input_ids=ids, perm_mask=hidden, target_mapping=torch.nn.functional.one_hot(targets, 7).float(), output_hidden_states=True
     )  # fmt: skip
-    h, g = backbone.streams(embedding(ids, torch.arange(7)), torch.arange(7), rank, targets)
+    h, g = backbone.streams(Context(embedding(ids, torch.arange(7)), torch.arange(7)), rank, targets)
     assert g.allclose(their.last_hidden_state, atol=1e-5)
     assert h.values.allclose(their.hidden_states[-2], atol=1e-5)
     up = torch.randn_like(g)
@@ -204,7 +206,7 @@ def test_read_both_ways_it_equals_xlnet_with_padding() -> None:
     torch.manual_seed(0)
     config = XLNetConfig(vocab_size=30, d_model=24, n_layer=2, n_head=4, d_inner=40, ff_activation="gelu", dropout=0.0)
     theirs = shake(XLNetModel(config).eval())
-    embedding, backbone = xlnet(30, layers=2, width=24, hidden=40, heads=4, dropout=0.0)
+    embedding, backbone = embedded(xlnet(layers=2, width=24, hidden=40, heads=4, dropout=0.0), 30)
     zero = {f"layers.{n}.attention.output_proj.bias": torch.zeros(24) for n in range(2)}
     backbone.eval().load_state_dict(translated(theirs.state_dict()) | zero)
     embedding.load_state_dict({"table.weight": theirs.word_embedding.weight})
@@ -212,5 +214,5 @@ def test_read_both_ways_it_equals_xlnet_with_padding() -> None:
     positions = torch.tensor([[0, 1, 2, 3], [0, 1, -1, -1]])
     with torch.no_grad():
         their = theirs(input_ids=ids, attention_mask=(positions >= 0).float()).last_hidden_state
-        ours = backbone(embedding(ids, positions), positions).values
+        ours = backbone(Context(embedding(ids, positions), positions)).values
     assert ours[positions >= 0].allclose(their[positions >= 0], atol=1e-5)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from regard.outputs.crf import CRF, Rules, Step, span_rules
+from regard.outputs.tag.crf import CRF, Rules, Step, span_rules
 
 BIO = ("O", "B-x", "I-x", "B-y", "I-y")
 LENGTHS = (4, 1, 3)
@@ -239,6 +239,16 @@ def test_rules_of_spans(tags: tuple[str, ...], row: str, valid: bool) -> None:
     crf = CRF.of(tags)
     numbers = tuple(tags.index(tag) for tag in row.split())
     assert allowed(crf, numbers) == valid
+
+
+@pytest.mark.parametrize(
+    "tags", [BIO, ("O", "B-x", "I-x", "E-x", "S-x"), ("O", "B-x", "M-x", "E-x", "W-x"), ("B-x", "I-x")], ids=str
+)
+def test_an_underscore_gives_the_rules_of_a_hyphen(tags: tuple[str, ...]) -> None:
+    hyphen, underscore = span_rules(tags), span_rules([tag.replace("-", "_") for tag in tags])
+    assert all(torch.equal(one, other) for one, other in zip(hyphen, underscore, strict=True))
+    assert not bool(underscore.start.all())
+    assert CRF.of([tag.replace("-", "_") for tag in tags]).ruled
 
 
 def test_rules_are_not_saved_and_half_precision_is_summed_in_single() -> None:

@@ -14,20 +14,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import regard
-from regard import checkpoint, config, page
-from regard.data.reading import Pair
+from regard.attention import Context
+from regard.commands.show import _figure
+from regard.config import render
+from regard.data.batches import pad
 from regard.errors import UserError
-from regard.inputs.tokens import END, PAD, START, UNKNOWN, Tokenizer
+from regard.inputs.embedding import positions_of
+from regard.inputs.input import Batch, Source
+from regard.inputs.tokens import TokenStem
+from regard.inspection import page
 from regard.models.bert import bert
-from regard.models.xlnet import xlnet
-from regard.outputs import hiding
-from regard.outputs.blanks import parse
-from regard.outputs.fill import Fill, cut, enclosed
-from regard.outputs.filler import Batch, Masked, Permuted, targets_of
-from regard.outputs.task import Shown
+from regard.network import Network
+from regard.outputs.fill import masking
+from regard.outputs.fill.blanks import parse
+from regard.outputs.fill.head import Hidden, MaskedHead, targets_of
+from regard.outputs.fill.output import Fill, Filled, cut
+from regard.runs import checkpoint
+from regard.runs.settings import load as load_settings
+from regard.task import Task
+from regard.text.tokenizer import END, PAD, START, UNKNOWN, Tokenizer
+from regard.training.prepare import counts_of
 from tests.conftest import Regard
+from tests.models.networks import embedded
+from tests.models.networks import ids as plain_ids
 from tests.models.same import shake
 from tests.models.test_bert import translated
+from tests.outputs.tasks import config_of, fresh
+from tests.outputs.tasks import lines as pairs
 
 LINES = [
     "the cat sat on the mat , and the dog ran .",
@@ -39,23 +52,36 @@ LINES = [
 SHAPE: dict[str, Any] = {"layers": 2, "width": 16, "hidden": 24, "heads": 2, "dropout": 0.0}
 
 
-def make(kind: str = "bert", level: str = "bpe", size: int | None = 60, **more: Any) -> Fill:
-    torch.manual_seed(1)
-    vocabulary = Tokenizer.train(LINES * 3, level, size)
-    longest = more.pop("longest", 24)
-    network = (
-        Masked(*bert(vocabulary.size + 1, length=longest + 2, **SHAPE))
-        if kind == "bert"
-        else Permuted(*xlnet(vocabulary.size, **SHAPE))
+def make(kind: str = "bert", level: str = "bpe", size: int | None = 60, **more: Any) -> Task:
+    """An untrained model whose weights are large enough to matter."""
+    hiding = {name: more.pop(name) for name in ("rate", "whole") if name in more}
+    output = {"text": "paragraph" if more.pop("paragraphs", False) else "line"}
+    data, tokens = {"train": ["a"], "longest": more.pop("longest", 24)}, {"level": level, "size": size}
+    assert not more
+    found = config_of(
+        task="fill", data=data, tokens=tokens, output=output, hiding=hiding, model={"kind": kind, **SHAPE}
     )
-    for parameter in network.parameters():  # sharper than a fresh model, so that answers differ between texts
+    task = fresh(found, pairs(LINES * 3))
+    torch.manual_seed(1)
+    for parameter in task.network.parameters():  # sharper than a fresh model, so that answers differ between texts
         torch.nn.init.normal_(parameter, std=0.4)
-    network.eval().requires_grad_(False)
-    return Fill(network, vocabulary, longest=longest, **more)
+    task.network.requires_grad_(False)
+    return task
 
 
-def pairs(lines: list[str]) -> list[Pair]:
-    return [Pair(line, "", "text", number) for number, line in enumerate(lines, 1)]
+def fill(task: Task) -> Fill:
+    assert isinstance(task.output, Fill)
+    return task.output
+
+
+def enclosed(rows: list[list[int]]) -> torch.Tensor:
+    """Rows between START and END, padded."""
+    return torch.from_numpy(pad([np.array([START, *row, END]) for row in rows]))
+
+
+def windows_of(task: Task, windows: list[tuple[list[int], list[int]]]) -> Batch:
+    """A batch of rows of which some places are hidden."""
+    return fill(task).hidden(task.input.collate([(ids,) for ids, _ in windows]), windows)
 
 
 # ---- hiding ------------------------------------------------------------------------------------------------------
@@ -65,7 +91,7 @@ def test_80_of_100_become_the_mask_10_another_token_and_10_stay() -> None:
     torch.manual_seed(0)
     truth = torch.full((400, 100), 50)
     hidden = torch.rand(truth.shape) < 0.5
-    seen = hiding.replace(truth, hidden, 200, 200)
+    seen = masking.replace(truth, hidden, 200, 200)
     assert seen[~hidden].eq(50).all()
     count = int(hidden.sum())
     shares = [float(seen[hidden].eq(value).sum()) / count for value in (200, 50)]
@@ -83,8 +109,8 @@ def test_single_tokens_are_hidden_in_the_exact_number_and_never_special_ones(dat
     rate = data.draw(st.sampled_from([0.05, 0.15, 1 / 6, 0.5, 0.9]))
     ids = enclosed([[4 + (7 * i) % 20 for i in range(n)] for n in lengths])
     words = torch.arange(ids.shape[1]).expand(len(ids), -1)
-    count = hiding.how_many(np.array(lengths), rate)
-    hidden = hiding.hide(
+    count = masking.how_many(np.array(lengths), rate)
+    hidden = masking.hide(
         ids, words, torch.from_numpy(count), torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
     )
     assert hidden.sum(1).tolist() == count.tolist() == [max(1, math.floor(rate * n + 0.5)) for n in lengths]
@@ -96,7 +122,7 @@ def test_every_token_is_hidden_equally_often() -> None:
     torch.manual_seed(0)
     ids = enclosed([list(range(4, 24))]).expand(4000, -1)
     words = torch.arange(ids.shape[1]).expand(len(ids), -1)
-    often = hiding.hide(ids, words, torch.full((4000,), 3)).float().mean(0)
+    often = masking.hide(ids, words, torch.full((4000,), 3)).float().mean(0)
     assert often[[0, -1]].eq(0).all()
     assert often[1:-1].tolist() == pytest.approx([0.15] * 20, abs=0.025)
 
@@ -107,21 +133,21 @@ def test_words_are_hidden_whole_and_about_as_many_tokens_as_said(level: str) -> 
     task = make(level=level, longest=200)
     rows = list(task.rows(pairs(LINES * 40)))
     batch = task.batch(rows)
-    words = task.words(batch.truth)
+    words = fill(task).starts(batch.target.truth)
     for row in range(len(rows)):
         for word in words[row].unique():
-            part = batch.hidden[row][(words[row] == word) & (batch.truth[row] >= 4)]
+            part = batch.target.hidden[row][(words[row] == word) & (batch.target.truth[row] >= 4)]
             assert part.all() or not part.any()
-    assert not batch.hidden[batch.truth < 4].any()
-    said = task.predictions(np.array([[len(row[0])] for row in rows]))
-    assert int(batch.hidden.sum()) / said == pytest.approx(1, abs=0.12)
-    assert batch.hidden.any(1).all(), "every row has something to learn from"
+    assert not batch.target.hidden[batch.target.truth < 4].any()
+    (said,) = task.predictions(counts_of(rows))
+    assert int(batch.target.hidden.sum()) / said == pytest.approx(1, abs=0.12)
+    assert batch.target.hidden.any(1).all(), "every row has something to learn from"
 
 
 def test_words_and_marks_from_ids() -> None:
     vocabulary = Tokenizer.train(["Yes , we don't go ."] * 3, "bpe", 30)
     ids = vocabulary.encode("we don't go, Yes.")
-    numbers = hiding.Words(vocabulary)(torch.tensor([ids]))[0].tolist()
+    numbers = masking.WordStarts(vocabulary)(torch.tensor([ids]))[0].tolist()
     grouped: dict[int, str] = {}
     for number, piece in zip(numbers, vocabulary.pieces("we don't go, Yes."), strict=True):
         grouped[number] = grouped.get(number, "") + piece.strip("▁")
@@ -132,7 +158,7 @@ def test_unknown_tokens_are_not_hidden() -> None:
     task = make(level="words", whole=False)
     (row,) = task.rows(pairs(["the zebra sat on the quagga"]))
     assert list(row[0]).count(UNKNOWN) == 2
-    hidden = torch.stack([task.batch([row]).hidden[0] for _ in range(60)]).any(0)
+    hidden = torch.stack([task.batch([row]).target.hidden[0] for _ in range(60)]).any(0)
     assert hidden.tolist() == [False, True, False, True, True, True, False, False]
 
 
@@ -144,23 +170,24 @@ def test_torchs_generator_governs_what_is_hidden() -> None:
         first, second = task.batch(rows), task.batch(rows)
         torch.set_rng_state(state)
         again = task.batch(rows)
-        assert all(a.equal(b) for a, b in zip(first, again, strict=True))
-        assert not first.hidden.equal(second.hidden)
+        assert first.source.values[0].equal(again.source.values[0])
+        assert all(a.equal(b) for a, b in zip(first.target, again.target, strict=True))
+        assert not first.target.hidden.equal(second.target.hidden)
 
 
 def test_the_order_of_xlnet_is_a_permutation_of_what_is_hidden() -> None:
     task = make("xlnet", rate=1 / 6, whole=False)
     batch = task.batch(list(task.rows(pairs(LINES * 5))))
-    assert batch.ids.equal(batch.truth), "two streams hide by order, not by another token"
+    assert batch.source.values[0].equal(batch.target.truth), "two streams hide by order, not by another token"
     orders = set()
-    for hidden, order in zip(batch.hidden, batch.order, strict=True):
+    for hidden, order in zip(batch.target.hidden, batch.target.order, strict=True):
         count = int(hidden.sum())
         assert sorted(order[hidden].tolist()) == list(range(1, count + 1))
         assert not order[~hidden].any()
         orders.add(tuple(order[hidden].tolist()))
     assert len(orders) > 2
-    lengths = (batch.truth >= 4).sum(1)
-    assert batch.hidden.sum(1).tolist() == [max(1, math.floor(n / 6 + 0.5)) for n in lengths.tolist()]
+    lengths = (batch.target.truth >= 4).sum(1)
+    assert batch.target.hidden.sum(1).tolist() == [max(1, math.floor(n / 6 + 0.5)) for n in lengths.tolist()]
 
 
 # ---- networks ----------------------------------------------------------------------------------------------------
@@ -176,7 +203,8 @@ def test_loss_equals_hugging_faces_masked_language_model() -> None:
     )  # fmt: skip
     theirs = shake(BertForMaskedLM(shape).eval())
     parts = {**SHAPE, "norm": "post"}
-    ours = Masked(*bert(31, length=16, **parts)).eval()
+    embedding, backbone = embedded(bert(length=16, **parts), 31)
+    ours = Network(TokenStem(embedding, 0.0), backbone, MaskedHead(31, 16)).eval()
     state = theirs.state_dict()
     inner = translated({k.removeprefix("bert."): v for k, v in state.items() if k.startswith("bert.")})
     last = {
@@ -184,26 +212,26 @@ def test_loss_equals_hugging_faces_masked_language_model() -> None:
         "transform.2.weight": "transform.LayerNorm.weight", "transform.2.bias": "transform.LayerNorm.bias", "bias": "bias",
     }  # fmt: skip
     found = {name: state[f"cls.predictions.{their}"] for name, their in last.items()}
-    for part, weights in zip(("embedding", "backbone"), inner, strict=True):
+    found = {f"head.{name}": value for name, value in found.items()}
+    for part, weights in zip(("stem.embedding", "backbone"), inner, strict=True):
         found |= {f"{part}.{name}": value for name, value in weights.items()}
     ours.load_state_dict(found)
     truth = enclosed([[*range(4, 16)], [20, 21, 22], [25]])
     hidden = torch.zeros_like(truth, dtype=torch.bool)
     hidden[0, [2, 5, 9]] = hidden[1, 3] = hidden[2, 1] = True
-    seen = hiding.replace(truth, hidden, 30, 30)
-    batch = Batch(seen, truth, hidden, hidden.long())
+    seen = masking.replace(truth, hidden, 30, 30)
+    batch = Batch(Source((seen,), positions_of(truth)), Hidden(truth, hidden, hidden.long()))
     labels = truth.masked_fill(~hidden, -100)
     their = theirs(input_ids=seen, attention_mask=(truth != 0).long(), labels=labels)
-    loss, count = ours.loss(batch, 0.0)
-    assert count == 5
+    (loss,) = ours(batch)
     assert loss.item() / 5 == pytest.approx(their.loss.item(), abs=1e-5)
-    assert ours(batch).allclose(their.logits[hidden], atol=1e-5)
+    assert ours.scores(batch)[:, 0].allclose(their.logits[hidden], atol=1e-5)
     for model in (ours, theirs):
         model.zero_grad()
     (loss / 5).backward()
     their.loss.backward()
     gradient = theirs.bert.embeddings.word_embeddings.weight.grad
-    assert ours.embedding.table.weight.grad.allclose(gradient, atol=1e-5), "the output layer is the table"
+    assert ours.stem.table.weight.grad.allclose(gradient, atol=1e-5), "the output layer is the table"
 
 
 def test_xlnet_predicts_each_hidden_token_from_the_given_and_those_before_it() -> None:
@@ -212,18 +240,18 @@ def test_xlnet_predicts_each_hidden_token_from_the_given_and_those_before_it() -
     task.network.double()
     (row,) = list(task.rows(pairs(LINES[:1])))
     batch = task.batch([row])
-    together = task.network(batch)
+    together = task.network.scores(batch)[:, 0]
     backbone = task.network.backbone
-    x = task.network.embedding(batch.ids, torch.arange(batch.ids.shape[1]))
-    for number, place in enumerate(batch.hidden[0].nonzero()[:, 0].tolist()):
-        seen = (batch.order[0] < batch.order[0, place]).nonzero()[:, 0]
-        ranks = torch.where(batch.order[0] < batch.order[0, place], batch.order[0], 99)[seen]
+    x = task.network.stem(batch.source).values
+    for number, place in enumerate(batch.target.hidden[0].nonzero()[:, 0].tolist()):
+        seen = (batch.target.order[0] < batch.target.order[0, place]).nonzero()[:, 0]
+        ranks = torch.where(batch.target.order[0] < batch.target.order[0, place], batch.target.order[0], 99)[seen]
         # the same tokens in their order, without the others: relative positions are kept by the positions given
         positions = torch.cat((seen, torch.tensor([place])))
-        full = torch.full((batch.ids.shape[1],), 99)
+        full = torch.full((batch.source.values[0].shape[1],), 99)
         full[seen] = ranks
-        _, query = backbone.streams(x[:, seen], positions[:-1], full, torch.tensor([place]))
-        expected = torch.nn.functional.linear(query[0, 0], task.network.embedding.table.weight, task.network.bias)
+        _, query = backbone.streams(Context(x[:, seen], positions[:-1]), full, torch.tensor([place]))
+        expected = torch.nn.functional.linear(query[0, 0], task.network.stem.table.weight, task.network.head.bias)
         assert together[number].allclose(expected, atol=1e-9)
 
 
@@ -255,8 +283,14 @@ def test_long_rows_are_cut_and_nothing_is_lost(count: int, longest: int) -> None
 
 def test_lines_or_paragraphs() -> None:
     lines = ["one  two", "", "three", "four", " ", "five"]
-    assert list(make().texts(pairs(lines))) == ["one two", "three", "four", "five"]
-    assert list(make(paragraphs=True).texts(pairs(lines))) == ["one two", "three four", "five"]
+    for paragraphs, expected in (
+        (False, ["one two", "three", "four", "five"]),
+        (True, ["one two", "three four", "five"]),
+    ):
+        task = make(level="characters", size=None, paragraphs=paragraphs)
+        found = [item.example.source for item in task.output.items(pairs(lines))]
+        assert [" ".join(text.split()) for text in found] == expected
+        assert [[*row[0]] for row in task.rows(pairs(lines))] == [task.input.alphabet.encode(text) for text in expected]
 
 
 # ---- blanks ------------------------------------------------------------------------------------------------------
@@ -300,7 +334,7 @@ def test_a_text_without_blanks_has_the_tokens_it_always_has() -> None:
 
 def test_whole_words_cannot_hold_a_blank_inside() -> None:
     with pytest.raises(UserError, match="'un___' is a part of a word"):
-        make(level="words").answer(["the un___ cat"])
+        make(level="words", size=None).predict(["the un___ cat"])
 
 
 @pytest.mark.parametrize("kind", ["bert", "xlnet"])
@@ -308,9 +342,9 @@ def test_whole_words_cannot_hold_a_blank_inside() -> None:
 def test_answers_are_the_same_alone_together_and_in_any_order(kind: str, level: str) -> None:
     task = make(kind, level, None if level != "bpe" else 60)
     texts = ["the ___ sat on the ___ .", "", "no blank  here", "[MASK] dog", "the old ___ and ___ saw a ___ .", "a ___"]
-    together = task.answer(texts)
-    assert [task.answer([text])[0] for text in texts] == together
-    assert task.answer(texts[::-1])[::-1] == together
+    together = task.predict(texts)
+    assert [task.predict([text])[0] for text in texts] == together
+    assert task.predict(texts[::-1])[::-1] == together
     assert together[1] == ""
     assert together[2] == "no blank here"
     assert not any("___" in text or "[MASK]" in text for text in together)
@@ -320,22 +354,21 @@ def test_answers_are_the_same_alone_together_and_in_any_order(kind: str, level: 
 
 def test_the_best_for_one_blank_are_sorted_distinct_and_log_probabilities() -> None:
     task = make()
-    (found,) = task.answers([task.parse("the ___ sat")], n_best=5)
+    (answer,) = task.answers(["the ___ sat"], n_best=5)
+    found = answer.guesses
     scores = [score for score, _ in found]
     assert scores == sorted(scores, reverse=True)
     assert len({parts[0] for _, parts in found}) == 5
-    ids = enclosed([task.parse("the ___ sat").ids])
-    logits = task.network.states(ids)[0, 2]
-    table = torch.nn.functional.linear(
-        task.network.transform(logits), task.network.embedding.table.weight, task.network.bias
-    )
-    expected = table[: task.vocabulary.size].log_softmax(-1)
+    head, alphabet = task.network.head, task.input.alphabet
+    state = task.network.features(plain_ids(enclosed([fill(task).parse("the ___ sat").ids]))).values[0, 2]
+    table = torch.nn.functional.linear(head.transform(state), task.network.stem.table.weight, head.bias)
+    expected = table[: alphabet.size].log_softmax(-1)
     for score, (text,) in found:
-        (id,) = task.vocabulary.encode(text)
+        (id,) = alphabet.encode(text)
         assert score == pytest.approx(float(expected[id]), abs=1e-4)
-    assert task.answers([task.parse("the ___ sat")])[0][0][1] == found[0][1]
+    assert task.answers(["the ___ sat"])[0].guesses[0][1] == found[0][1]
     with pytest.raises(UserError, match="one blank to a text, found 2"):
-        task.answers([task.parse("___ and ___")], n_best=2)
+        task.answers(["___ and ___"], n_best=2)
 
 
 @pytest.mark.parametrize("kind", ["bert", "xlnet"])
@@ -343,21 +376,20 @@ def test_several_blanks_are_filled_the_most_certain_first(kind: str) -> None:
     """Against a loop that looks at one blank at a time."""
     task = make(kind, level="words", size=None)
     text = "the ___ saw ___ old ___ ."
-    row = task.parse(text)
+    row = fill(task).parse(text)
     ids, left, total = list(row.ids), list(row.blanks), 0.0
     while left:
         best = (-math.inf, 0, 0)
         for place in left:
-            batch = task.hidden([(ids, left)])
-            logits = task.network(batch)[sorted(left).index(place)]
-            logs = logits[: task.vocabulary.size].log_softmax(-1)
+            logits = task.network.scores(windows_of(task, [(ids, left)]))[sorted(left).index(place), 0]
+            logs = logits[: task.input.alphabet.size].log_softmax(-1)
             logs[:4] = -math.inf
             best = max(best, (float(logs.max()), place, int(logs.argmax())))
         ids[best[1]] = best[2]
         left.remove(best[1])
         total += best[0]
-    ((score, parts),) = task.fill([row])
-    assert [task.vocabulary.encode(part)[0] for part in parts] == [ids[place] for place in row.blanks]
+    ((score, parts),) = task.answers([text])[0].guesses
+    assert [task.input.alphabet.encode(part)[0] for part in parts] == [ids[place] for place in row.blanks]
     assert score == pytest.approx(total, abs=1e-4)
 
 
@@ -365,17 +397,18 @@ def test_a_long_text_is_filled_from_what_stands_near() -> None:
     task = make(level="words", size=None, longest=12)
     far = " ".join(["the dog ran"] * 20)
     text = f"{far} the ___ sat on the mat {far} a ___ house"
-    answer = task.answer([text])[0].split()
+    answer = task.predict([text])[0].split()
     assert len(answer) == len(text.split())
     assert "___" not in answer
     assert [a for a, b in zip(answer, text.split(), strict=True) if b != "___"] == [
         w for w in text.split() if w != "___"
     ]
-    ids = task.parse(text).ids
-    for part, places, start in task._near(ids, task.parse(text).blanks):
+    row = fill(task).parse(text)
+    ids = row.ids
+    for part, places, start in fill(task)._near(ids, row.blanks):
         assert len(part) == 12
         assert part == ids[start : start + 12]
-        assert [part[place] for place in places] == [task.mask] * len(places)
+        assert [part[place] for place in places] == [fill(task).mask] * len(places)
 
 
 # ---- vectors and pictures ----------------------------------------------------------------------------------------
@@ -385,19 +418,20 @@ def test_a_long_text_is_filled_from_what_stands_near() -> None:
 def test_vectors_of_words_and_texts(kind: str) -> None:
     task = make(kind)
     texts = ["the cat sat .", "", "the river runs , the man waits ."]
-    found = task.embeddings(texts)
-    assert [len(words) for words, _ in found] == [4, 0, 8]
-    assert found[0][0] == ["the", "cat", "sat", "."]
-    ids = task.vocabulary.encode(texts[0])
-    states = task.network.states(enclosed([ids]))[0, 1:-1].numpy()
-    groups = np.array(task.vocabulary.groups(texts[0]))
+    found: list[Filled] = task.answers(texts, embeddings=True)
+    assert [len(each.words) for each in found] == [4, 0, 8]
+    assert found[0].words == ["the", "cat", "sat", "."]
+    ids = task.input.alphabet.encode(texts[0])
+    states = task.network.features(plain_ids(enclosed([ids]))).values[0, 1:-1].numpy()
+    groups = np.array(task.input.alphabet.groups(texts[0]))
     for word in range(4):
-        assert found[0][1][word] == pytest.approx(states[groups == word].mean(0), abs=1e-5)
-    lines = list(task.lines(texts, 0, {}, Shown(embeddings=True)))
-    assert json.loads(lines[0]) == pytest.approx(found[0][1].mean(0).tolist(), abs=1e-5)
+        assert found[0].vectors[word] == pytest.approx(states[groups == word].mean(0), abs=1e-5)
+    asked = {"embeddings": True}
+    lines = list(task.lines(texts, 0, asked, with_score=False, as_json=False))
+    assert json.loads(lines[0]) == pytest.approx(found[0].vectors.mean(0).tolist(), abs=1e-5)
     assert lines[1] == "[]"
-    full = json.loads(next(task.lines(texts[2:], 0, {}, Shown(embeddings=True, as_json=True))))
-    assert [each["word"] for each in full["words"]] == found[2][0]
+    full = json.loads(next(task.lines(texts[2:], 0, asked, with_score=False, as_json=True)))
+    assert [each["word"] for each in full["words"]] == found[2].words
     assert full["embedding"] == json.loads(lines[2])
 
 
@@ -405,19 +439,19 @@ def test_vectors_of_words_and_texts(kind: str) -> None:
 @pytest.mark.parametrize("text", ["the small cat sat .", "the ___ cat sat on ___ ."])
 def test_maps_of_attention(kind: str, text: str) -> None:
     task = make(kind)
-    example = task.example(text, None)
-    assert len(example.source) == len(task.parse(text).ids) + 2
+    example = task.exhibit(text, None)
+    assert len(example.source) == len(fill(task).parse(text).ids) + 2
     (found,) = example.maps
     weights = np.asarray(found.weights)
     assert weights.shape == (2, 2, len(example.source), len(example.source))
     assert weights.sum(-1) == pytest.approx(1, abs=1e-4)
-    for place in task.parse(text).blanks if kind == "xlnet" else ():
+    for place in fill(task).parse(text).blanks if kind == "xlnet" else ():
         assert not weights[..., place + 1, place + 1].any(), "the query stream cannot see what stands there"
     page._packed(example, "Example 1")
-    figure = task.picture(text, None, grid=False)
+    figure = _figure(example.drawing, grid=False)
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert labels == text.split()
-    assert len(task.picture(text, None, grid=True).axes) >= 4
+    assert len(_figure(example.drawing, grid=True).axes) >= 4
 
 
 def test_what_cannot_be_shown() -> None:
@@ -428,7 +462,7 @@ def test_what_cannot_be_shown() -> None:
         ("the cat", "x", "--answer means nothing"),
     ):
         with pytest.raises(UserError, match=sentence):
-            task.picture(text, answer, grid=False)
+            task.exhibit(text, answer)
 
 
 # ---- evaluation --------------------------------------------------------------------------------------------------
@@ -437,21 +471,20 @@ def test_what_cannot_be_shown() -> None:
 @pytest.mark.parametrize("whole", [True, False])
 def test_scores_by_a_plain_loop_and_the_same_every_time(whole: bool) -> None:
     task = make(whole=whole, longest=9)
-    items = task.items(pairs(LINES))
+    held = task.held(pairs(LINES))
     torch.manual_seed(3)
-    scores, answers = task.evaluate(items, samples=0)
+    scores, answers = task.evaluate(held, samples=0)
     torch.manual_seed(4)
-    assert task.evaluate(items, samples=0) == (scores, answers)
+    assert task.evaluate(held, samples=0) == (scores, answers)
     right = words = tokens = 0
     surprise = 0.0
-    for number, (text, _) in enumerate(items):
-        for part, ids in enumerate(cut(task.vocabulary.encode(text), 9)):
-            places = task._fixed(1009 * number + part, ids)
-            seen = enclosed([[task.mask if i in places else id for i, id in enumerate(ids)]])
-            hidden = torch.zeros_like(seen, dtype=torch.bool)
-            hidden[0, [i + 1 for i in places]] = True
-            logs = task.network(Batch(seen, seen, hidden, hidden.long()))[:, : task.vocabulary.size].log_softmax(-1)
-            names = task.words(enclosed([ids]))[0, 1:].tolist() if whole else list(range(len(ids)))
+    for number, item in enumerate(held.items):
+        for part, ids in enumerate(cut(task.input.alphabet.encode(item.example.source), 9)):
+            places = fill(task)._fixed(task.passes, 1009 * number + part, ids)
+            logs = task.network.scores(windows_of(task, [(ids, places)]))[:, 0, : task.input.alphabet.size].log_softmax(
+                -1
+            )
+            names = fill(task).starts(enclosed([ids]))[0, 1:].tolist() if whole else list(range(len(ids)))
             good: dict[int, list[bool]] = {}
             for place, row in zip(places, logs, strict=True):
                 good.setdefault(names[place], []).append(int(row.argmax()) == ids[place])
@@ -462,7 +495,7 @@ def test_scores_by_a_plain_loop_and_the_same_every_time(whole: bool) -> None:
     assert scores[0].value == pytest.approx(100 * right / words)
     assert scores[1].value == pytest.approx(math.exp(surprise / tokens), rel=1e-3)
     assert [score.higher_is_better for score in scores] == [True, False]
-    assert len(answers) == len(items)
+    assert len(answers) == len(held.items)
 
 
 # ---- training and commands -----------------------------------------------------------------------------------------
@@ -590,25 +623,25 @@ def test_resumed_equals_uninterrupted(tmp_path: Path, kind: str) -> None:
 
 
 def test_settings_are_chosen_from_the_text(tmp_path: Path) -> None:
-    from regard import choosing
+    from regard.training import choose
 
     play = "".join(f"speaker {n} :\nwhat shall we do now , my good friend {n} ?\nnothing .\n\n" for n in range(300))
     (tmp_path / "play.txt").write_text(play)
-    found, reasons = choosing.choose([str(tmp_path / "play.txt")], task="fill")
-    assert found.model_dump()["tokens"]["text"] == "paragraph"
-    assert {"tokens.level", "tokens.text", "model.width"} <= reasons.keys()
+    found, reasons, _ = choose.choose([str(tmp_path / "play.txt")], task="fill")
+    assert found.model_dump()["output"]["text"] == "paragraph"
+    assert {"tokens.level", "output.text", "model.width"} <= reasons.keys()
     assert found.training.smoothing == 0
     again = tmp_path / "config.yaml"
-    config.write(found, again, reasons)
-    assert config.load(again) == found
-    lines = choosing.choose([str(write_sounds(tmp_path / "lines"))], task="fill")[0]
-    assert lines.model_dump()["tokens"] == {"level": "bpe", "lowercase": False, "size": 300, "text": "line"}
+    again.write_text(render(found, reasons))
+    assert load_settings(again) == found
+    lines = choose.choose([str(write_sounds(tmp_path / "lines"))], task="fill")[0]
+    assert lines.model_dump()["tokens"] == {"level": "bpe", "lowercase": False, "size": 300}
+    assert lines.model_dump()["output"] == {"text": "line"}
 
 
 def test_the_size_that_is_checked_is_near_the_truth() -> None:
     for kind in ("bert", "xlnet"):
-        task = {"task": "fill", "data": {"train": ["x"]}, "model": {"kind": kind}, "tokens": {"size": 5000}}
-        found = config.make(task, "test")
-        vocabulary = Tokenizer.train(LINES, "bpe", 40)
-        true = sum(p.numel() for p in Fill.design(found, (vocabulary,)).parameters())
-        assert 0.8 < (found.parameters() - (5000 - vocabulary.size) * 256) / true < 1.2
+        found = config_of(task="fill", model={"kind": kind}, tokens={"size": 5000})
+        small = fresh(config_of(task="fill", model={"kind": kind}, tokens={"size": 40}), pairs(LINES))
+        true = sum(p.numel() for p in small.network.parameters())
+        assert 0.8 < (found.parameters() - (5000 - small.input.alphabet.size) * 256) / true < 1.2

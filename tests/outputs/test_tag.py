@@ -2,6 +2,7 @@
 
 import json
 import random
+import unicodedata
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -15,15 +16,20 @@ from hypothesis import strategies as st
 from torch.nn.functional import log_softmax
 
 import regard
-from regard.config import make
-from regard.data.reading import Pair, split_words
+from regard.attention import Context
+from regard.commands.show import show
+from regard.data.example import Example
+from regard.data.tagged import split_words
 from regard.errors import UserError
-from regard.outputs.sentences import Sentences
-from regard.outputs.tag import Settings, Tag
-from regard.preparing import build
-from regard.training import Interrupted, Trainer
+from regard.inputs.input import Batch, Row
+from regard.inputs.sentences import Sentences
+from regard.inputs.tokens import Tokens
+from regard.outputs.tag.output import Tag, TagSettings
+from regard.task import Task
+from regard.training.loop import Interrupted, Trainer
+from regard.training.prepare import counts_of
 from tests.conftest import Regard
-from tests.test_training import digest
+from tests.outputs.tasks import config_of, digest, fresh
 
 TINY = [
     "model.width=24", "model.heads=2", "model.layers=1", "tokens.spelling_width=8", "training.budget=600",
@@ -68,26 +74,33 @@ def write_names(path: Path, count: int = 200, seed: int = 0) -> Path:
     return path
 
 
-def task_of(kind: str, level: str = "words", output: str = "softmax") -> Tag:
+def task_of(kind: str, level: str = "words", output: str = "softmax", smoothing: float = 0.0) -> Task:
     sizes: dict[str, Any] = {"width": 16, "dropout": 0.0}
     deep = {"layers": 2, "hidden": 32, "heads": 2, **sizes}
     models = {"recurrent": sizes, "attentive": {"kind": "recurrent", "heads": 2, **sizes}}
-    tokens = {"level": level, "spelling": "lstm" if kind == "recurrent" else "cnn", "spelling_width": 6}
-    found = {
-        "task": "tag", "data": {"train": ["a"], "longest": 20}, "tokens": tokens, "output": {"kind": output},
-        "model": {"kind": kind, **models.get(kind, deep)},
-    }  # fmt: skip
-    config = make(found, "here")
-    assert isinstance(config, Settings)
+    config = config_of(
+        task="tag",
+        data={"train": ["a"], "longest": 20},
+        tokens={"level": level, "spelling": "lstm" if kind == "recurrent" else "cnn", "spelling_width": 6},
+        output={"kind": output},
+        model={"kind": kind, **models.get(kind, deep)},
+        training={"smoothing": smoothing},
+    )
+    assert isinstance(config, TagSettings)
     chosen = random.Random(3)
-    pairs = [Pair(" ".join(words), " ".join(tags), "f", 1) for words, tags in (sentence(chosen) for _ in range(30))]
-    task = build(config, Tag.learn(config, lambda: iter(pairs)))
-    assert isinstance(task, Tag)
+    pairs = [Example(" ".join(words), " ".join(tags), "f", 1) for words, tags in (sentence(chosen) for _ in range(30))]
+    task = fresh(config, pairs)
+    assert isinstance(task.output, Tag)
     for parameter in task.network.parameters():  # sharper than a fresh model, so that answers differ between texts
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.5)
-    task.network.eval()
     return task
+
+
+def sentences_of(task: Task) -> Sentences:
+    assert isinstance(task.input, Tokens)
+    assert task.input.sentences is not None
+    return task.input.sentences
 
 
 NETWORKS = [
@@ -108,7 +121,7 @@ TEXTS = [
 
 
 @cache
-def fixed(level: str) -> Tag:
+def fixed(level: str) -> Task:
     """One network for each level, for tests that change nothing in it."""
     return task_of("recurrent") if level == "words" else task_of("bert", level)
 
@@ -128,7 +141,7 @@ def test_alone_in_a_batch_and_in_any_order(network: tuple[str, str, str]) -> Non
         assert alone.score == pytest.approx(found.score, abs=1e-3)
         assert alone.probabilities == pytest.approx(found.probabilities, abs=1e-4)
     assert [a.tags for a in task.answers(TEXTS[::-1])][::-1] == [a.tags for a in together]
-    rows = list(task.rows([Pair(t, " ".join(["DET"] * len(split_words(t))), "f", 1) for t in TEXTS if t]))
+    rows = list(task.rows([Example(t, " ".join(["DET"] * len(split_words(t))), "f", 1) for t in TEXTS if t]))
     with torch.no_grad():
         for name, difference in task.invariances(rows):
             assert difference < 1e-4, name
@@ -136,69 +149,83 @@ def test_alone_in_a_batch_and_in_any_order(network: tuple[str, str, str]) -> Non
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_loss_from_the_formula(smoothing: float) -> None:
-    task = task_of("attentive")
-    task.network.eval()
-    pairs = [Pair("I walk the jump", "PRON VERB DET NOUN", "f", 1), Pair("she", "PRON", "f", 2)]
-    batch = task.batch(list(task.rows(pairs)))
-    loss, count = task.network.loss(batch, smoothing)
-    logs = log_softmax(task.network(batch).double(), -1)
+    task = task_of("attentive", smoothing=smoothing)
+    pairs = [Example("I walk the jump", "PRON VERB DET NOUN", "f", 1), Example("she", "PRON", "f", 2)]
+    rows = list(task.rows(pairs))
+    batch = task.batch(rows)
+    (loss,) = task.network(batch)
+    logs = log_softmax(task.network.scores(batch).double(), -1)
     expected = 0.0
     for b, pair in enumerate(pairs):
         for i, tag in enumerate(pair.target.split()):
-            right = logs[b, i, task.tags.index(tag)].item()
+            right = logs[b, i, task.output.classes.names.index(tag)].item()
             expected -= (1 - smoothing) * right + smoothing * logs[b, i].mean().item()
-    assert count == 5 == task.predictions(np.array([[4, 0, 4], [1, 0, 1]], dtype=np.int32))
+    assert task.predictions(counts_of(rows)) == (5,)
     assert loss.item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_first_piece_speaks_for_its_word() -> None:
     task = task_of("bert", "bpe")
-    (whole,) = task.sentences.encode([["we", "unseenly", "a"]])
-    assert len(whole.pieces[1]) > 1
-    batch = task._unknown([whole])
-    assert whole.ids[0] == 2
-    assert whole.ids[-1] == 3
+    (row,) = sentences_of(task).encode([["we", "unseenly", "a"]])
+    lengths = pieces_of(row)
+    assert lengths[1] > 1
+    source = task.input.collate([row])
+    (ids,) = source.values[0].tolist()
+    assert ids[0] == 2
+    assert ids[-1] == 3
     network = task.network
-    positions = torch.arange(len(whole.ids))
-    states = network.backbone(network.embedding(torch.tensor([whole.ids]), positions), positions)[0][0]
+    positions = torch.arange(len(ids))
+    states = network.backbone(Context(network.stem.embedding(torch.tensor([ids]), positions), positions)).values[0]
     place = 1
-    for word, scores in enumerate(network(batch)[0]):
-        torch.testing.assert_close(scores, network.head(states[place]))
-        place += len(whole.pieces[word])
+    found = network.scores(Batch(source, None))[0]
+    assert len(found) == 3
+    for length, scores in zip(lengths, found, strict=True):
+        torch.testing.assert_close(scores, network.head.output(states[place]))
+        place += length
+
+
+def pieces_of(row: Row) -> list[int]:
+    """How many sub-words each word of a row has."""
+    return np.diff([*np.flatnonzero(row[1]), len(row[0])]).tolist()
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=30), min_size=1, max_size=8))
 def test_any_words_have_one_token_each_and_come_back(texts: list[str]) -> None:
     words = [word for text in texts for word in split_words(text)]
-    task = fixed("words")
-    (found,) = task.sentences.encode([words])
-    assert len(found.ids) == len(words) == len(found.pieces)
-    (cut,) = fixed("bpe").sentences.encode([words])
-    assert sum(cut.inside) == len(words)
-    for each in (fixed("words"), fixed("bpe")):
-        given_back = [w for part in each.sentences.parts(each.sentences.encode([words])[0], 7) for w in part.words]
-        assert given_back == words
-        assert all(len(part.ids) <= 7 + 2 for part in each.sentences.parts(each.sentences.encode([words])[0], 7)), (
-            "no part is longer than what the network reads at once"
-        )
+    whole, cut = (sentences_of(fixed(level)).encode([words])[0] for level in ("words", "bpe"))
+    assert len(whole[0]) == len(words) == fixed("words").input.units(whole)
+    assert sum(cut[1]) == len(words) == fixed("bpe").input.units(cut)
+    for task, row in ((fixed("words"), whole), (fixed("bpe"), cut)):
+        assert task.input.view(" ".join(words)).unit_names() == [unicodedata.normalize("NFC", word) for word in words]
+        parts = task.input.parts(row, 7)
+        assert sum(task.input.units(part) for part in parts) == len(words)
+        assert all(0 < len(part[0]) <= 7 for part in parts), "no part is longer than what the network reads at once"
+    inside = [id for part in fixed("words").input.parts(whole, 7) for id in part[1]]
+    assert inside == [*whole[1]], "every word keeps its characters"
+    if max(pieces_of(cut), default=0) <= 7:
+        assert [id for part in fixed("bpe").input.parts(cut, 7) for id in part[0]] == [*cut[0]]
 
 
 def test_weights_of_pieces_become_weights_of_words() -> None:
-    sentences: Sentences = fixed("bpe").sentences
-    (whole,) = sentences.encode([["we", "unseenly", "a"]])
-    n = len(whole.ids)
+    task = fixed("bpe")
+    text = "we unseenly a"
+    (row,) = task.input.encode([text])
+    lengths = pieces_of(row)
+    assert lengths[1] > 1
+    n = len(row[0]) + 2
     weights = np.random.default_rng(0).random((2, n, n)).astype(np.float32)
-    found = sentences.in_words(weights, whole)
+    view = task.input.view(text)
+    assert view.shown == ["▶", "we", "unseenly", "a", "■"]
+    found = view.columns(weights[:, view.units])
     assert found.shape == (2, 3, 5)
-    lengths = [len(pieces) for pieces in whole.pieces]
     start = 1
-    for row in range(3):
+    for number in range(3):
         own = weights[:, start]
         ends = np.cumsum([1, *lengths, 1])
         expected = [own[:, a:b].sum(-1) for a, b in zip([0, *ends], ends, strict=False)]
-        assert found[:, row] == pytest.approx(np.stack(expected, -1), rel=1e-5)
-        start += lengths[row]
+        assert found[:, number] == pytest.approx(np.stack(expected, -1), rel=1e-5)
+        start += lengths[number]
 
 
 def test_a_long_text_is_tagged_in_parts() -> None:
@@ -208,7 +235,7 @@ def test_a_long_text_is_tagged_in_parts() -> None:
     assert found.words == words
     assert len(found.tags) == 37
     with pytest.raises(UserError, match="too long to show"):
-        task.example(" ".join(words), None)
+        task.exhibit(" ".join(words), None)
 
 
 # ---- the commands --------------------------------------------------------------------------------------------------
@@ -247,7 +274,7 @@ def test_it_learns_tags_from_context_and_from_endings(speech: Path) -> None:
 
 def test_spans_are_chained_and_measured(named: Path) -> None:
     model = regard.load(named / "run")
-    assert isinstance(model.config, Settings)
+    assert isinstance(model.config, TagSettings)
     assert model.config.output.kind == "crf"
     scores, answers = model.evaluate([named / "test.conll"])
     assert scores[0].name == "span_f1"
@@ -311,7 +338,7 @@ def test_every_network_trains_and_shows(tmp_path: Path, setting: list[str]) -> N
     model = regard.train(data, tmp_path / "run", steps=4, set=[setting[0], *small, *setting[1:]], quiet=True)
     assert model.predict(["Mr Walk open", ""])[1] == ""
     for grid in (False, True):
-        assert model.task.picture("Mr Walk open", None, grid=grid).get_axes()
+        assert show(model, ["Mr Walk open"], tmp_path / "a.png", grid=grid).stat().st_size > 500
 
 
 def test_resumed_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

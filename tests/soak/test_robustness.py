@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from regard import running
+import regard
+from regard import config
 from tests import torture
 from tests.conftest import write_pairs
 
@@ -74,15 +75,12 @@ def test_a_thousand_flipped_bits_and_truncations(place: Path) -> None:
 def test_a_hundred_thousand_mutated_files(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = place / "mutated"
     shutil.copytree(place / "whole", run, ignore=shutil.ignore_patterns("state", "cache", "checkpoints"))
-    running.load(run).predict(["abc"])
+    regard.load(run).predict(["abc"])
     mutations = torture.Mutations(run, seed=3)
-    read, parsed, whole = (
-        running.settings.load,
-        running.settings.load(run / "config.yaml"),
-        (run / "config.yaml").read_bytes(),
-    )
+    path = run / "config.yaml"
+    read, parsed, whole = config.parse, config.parse(path), path.read_bytes()
     # The settings are read anew only when they were changed: the same file need not be parsed 80,000 times.
-    monkeypatch.setattr(running.settings, "load", lambda path: parsed if path.read_bytes() == whole else read(path))
+    monkeypatch.setattr(config, "parse", lambda path: parsed if path.read_bytes() == whole else read(path))
     before = torture.resident("VmRSS")
     for number in range(1, 100_001):
         mutations.once()

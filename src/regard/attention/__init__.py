@@ -3,17 +3,19 @@
     attention(q, k, v) = mix( normalise( score(q, k) + bias, mask ), v )
 
 The parts live in scores, positions (bias), masks, normalisers and mixing; `attend` is the reference, `fast` the same
-through fused kernels, `MultiHead` the layer.
+through fused kernels, `MultiHead` the layer, `Layer` the interface of layers.
 """
 
 from regard.attention import masks, mixing, normalisers, positions, scores
 from regard.attention.equation import attend
 from regard.attention.fast import fast, reason
+from regard.attention.layer import Attention, AttentionState, Context, Layer, State, Watchable
 from regard.attention.masks import Mask, causal, padding, window
-from regard.attention.multihead import Attention, Context, MultiHead, pieces
+from regard.attention.multihead import MultiHead, pieces
 from regard.attention.state import Cache, Fixed, Rolling
 
 __all__ = [
-    "Attention", "Cache", "Context", "Fixed", "Mask", "MultiHead", "Rolling", "attend", "causal", "fast", "masks",
-    "mixing", "normalisers", "padding", "pieces", "positions", "reason", "scores", "window",
+    "Attention", "AttentionState", "Cache", "Context", "Fixed", "Layer", "Mask", "MultiHead", "Rolling", "State",
+    "Watchable", "attend", "causal", "fast", "masks", "mixing", "normalisers", "padding", "pieces", "positions",
+    "reason", "scores", "window",
 ]  # fmt: skip

@@ -10,17 +10,17 @@ import math
 import torch
 from torch import Tensor
 
-from regard.attention.masks import Laid, Mask, padding
+from regard.attention.masks import Laid, Mask, QueryMask, padding
 from regard.attention.mixing import Mix, weighted_sum
 from regard.attention.normalisers import Normaliser, softmax
 from regard.attention.positions import BiasFunction
 from regard.attention.scores import Score, scaled_dot
 
-AnyMask = Mask | Laid | Tensor | None
+AnyMask = Mask | QueryMask | Laid | Tensor | None
 
 
 class NotFinite(ValueError):
-    """NaN where numbers belong: something before it overflowed."""
+    """NaN in the queries: a layer before them overflowed."""
 
 
 def attend(
@@ -36,7 +36,7 @@ def attend(
     q_pos: Tensor | None = None,
     k_pos: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The answer (..., m, d_v) and the weights (..., m, n).
+    """Return the answer (..., m, d_v) and the weights (..., m, n).
 
     A mask is a rule of masks.py, that rule laid over a batch, or a boolean tensor that broadcasts to the weights.
     Positions are 0, 1, 2 … unless given. q may be None for scores that ignore it.
@@ -51,7 +51,7 @@ def attend(
 
 
 def match_heads(q: Tensor | None, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys and values repeated for the queries' heads that share them, after a look at all three."""
+    """Check all three, and return keys and values repeated for the heads of the queries that share them."""
     check(q, k, v)
     if q is None or q.dim() < 3 or k.dim() < 3 or q.shape[-3] == k.shape[-3]:
         return k, v
@@ -60,7 +60,7 @@ def match_heads(q: Tensor | None, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]
 
 
 def check(q: Tensor | None, k: Tensor, v: Tensor) -> None:
-    """Refuses, in one sentence, what would otherwise fail deep inside or go wrong silently."""
+    """Refuse, in one sentence, what would otherwise fail deep inside or go wrong silently."""
     if k.shape[-2] != v.shape[-2]:
         raise ValueError(f"every key needs its value: found {k.shape[-2]} keys and {v.shape[-2]} values")
     if q is None:
@@ -81,9 +81,11 @@ def check(q: Tensor | None, k: Tensor, v: Tensor) -> None:
 def positions_for(
     mask: AnyMask, q_pos: Tensor | None, k_pos: Tensor | None, queries: int, k: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The positions that were given, those of a laid mask, or 0, 1, 2 …"""
-    if isinstance(mask, Laid):
-        q_pos, k_pos = mask.q_pos if q_pos is None else q_pos, mask.k_pos if k_pos is None else k_pos
+    """Return the given positions, those of a laid mask, or 0, 1, 2 …"""
+    if isinstance(mask, Laid | QueryMask) and q_pos is None:
+        q_pos = mask.q_pos
+    if isinstance(mask, Laid) and k_pos is None:
+        k_pos = mask.k_pos
     return default_positions(q_pos, queries, k), default_positions(k_pos, k.shape[-2], k)
 
 
@@ -96,16 +98,23 @@ def default_positions(positions: Tensor | None, length: int, like: Tensor) -> Te
 
 
 def matrix(mask: AnyMask, shape: torch.Size, q_pos: Tensor, k_pos: Tensor) -> Tensor | None:
-    """Any mask as the boolean tensor that normalisers take, or None where everything is allowed."""
+    """Return any mask as the boolean tensor that normalisers take, or None where everything is allowed."""
     if isinstance(mask, Tensor):
         return checked(mask, shape)
     dense = lay(mask, q_pos, k_pos).dense
     return None if dense is None else checked(dense, shape)
 
 
-def lay(mask: Mask | Laid | None, q_pos: Tensor, k_pos: Tensor) -> Laid:
-    """The mask laid over these positions, if that has not been done for the batch already."""
-    return mask if isinstance(mask, Laid) else (mask or padding).on(q_pos, k_pos)
+def lay(mask: Mask | QueryMask | Laid | None, q_pos: Tensor, k_pos: Tensor) -> Laid:
+    """Lay the mask over these positions, if that has not been done for the batch already."""
+    if isinstance(mask, Laid):
+        return mask
+    return mask.on(k_pos) if isinstance(mask, QueryMask) else (mask or padding).on(q_pos, k_pos)
+
+
+def rule_of(mask: AnyMask) -> Mask | Tensor | None:
+    """Return the rule of a mask in any of its forms; a tensor stays one."""
+    return mask.mask if isinstance(mask, Laid | QueryMask) else mask
 
 
 def checked(mask: Tensor, shape: torch.Size) -> Tensor:

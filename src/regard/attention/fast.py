@@ -2,7 +2,7 @@
 
 `fast` takes what `attend` takes and gives the same answer without the weights. Where a part has no fused form it falls
 back to `attend`, and `reason` says why. Three fused forms are used: torch's scaled_dot_product_attention everywhere,
-blocks of it for masks of finite reach (windows.py), FlexAttention for other masks on a GPU. On a CPU the steps of a
+blocks of it for masks of finite reach (blocks.py), FlexAttention for other masks on a GPU. On a CPU the steps of a
 search are left to `attend`, which is faster there.
 """
 
@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from regard.attention.blocks import blocks_of, in_blocks
 from regard.attention.equation import AnyMask, attend, check, checked, lay, positions_for
 from regard.attention.masks import Laid
 from regard.attention.mixing import Mix, ShawValues, weighted_sum
-from regard.attention.normalisers import Dropout, Normaliser, softmax
+from regard.attention.normalisers import Normaliser, WeightDropout, softmax
 from regard.attention.positions import Bias, BiasFunction
 from regard.attention.scores import MLP, Additive, Bilinear, Score, dot, scaled_dot
-from regard.attention.windows import blocks_of, in_blocks
 
 
 def fast(
@@ -36,7 +36,7 @@ def fast(
     q_pos: Tensor | None = None,
     k_pos: Tensor | None = None,
 ) -> Tensor:
-    """The answer of `attend` with the same parts. Tensors are (batch, heads, m, d)."""
+    """Return the answer of `attend` with the same parts. Tensors are (batch, heads, m, d)."""
     parts: dict[str, Any] = {"score": score, "bias": bias, "normalise": normalise, "mix": mix}
     if mask is None and bias is None and k_pos is None and reason(**parts) is None:
         check(q, k, v)
@@ -52,7 +52,7 @@ def fast(
 def _dense(
     parts: dict[str, Any], q: Tensor, k: Tensor, v: Tensor, mask: AnyMask, q_pos: Tensor, k_pos: Tensor
 ) -> Tensor:
-    """All queries against all keys: fused if the parts allow, by `attend` otherwise."""
+    """Compare all queries with all keys: fused if the parts allow, by `attend` otherwise."""
     bias: BiasFunction | None = parts["bias"]
     added = None
     if (why := reason(**parts)) is None and bias is not None:
@@ -65,8 +65,8 @@ def _dense(
 
 
 def _stepping(q: Tensor, k: Tensor) -> bool:
-    """One query in each of many rows, as the steps of a search have it: there are so few weights that on a CPU the two
-    plain products of `attend` take two thirds of the fused kernel's time.
+    """Return True for one query in each of many rows, a step of beam search: on a CPU the two products of `attend` then
+    take two thirds of the fused kernel's time.
 
     In training they gain a few hundredths at most, and their rounding depends on how far a batch is padded: two
     processes would no longer have the losses of one to a millionth for as long.
@@ -82,12 +82,12 @@ def reason(
     normalise: Normaliser = softmax,
     mix: Mix = weighted_sum,
 ) -> str | None:
-    """Why these parts have no fused kernel, in one sentence; None if they have one."""
+    """Say in one sentence why these parts have no fused kernel; None if they have one."""
     if score not in (dot, scaled_dot) and not isinstance(score, Bilinear):
         return f"the score {_name(score)} is not a dot product, and fused kernels compute nothing else"
-    if isinstance(normalise, Dropout) and normalise.training and normalise.p > 0:
+    if isinstance(normalise, WeightDropout) and normalise.training and normalise.p > 0:
         return "attention dropout needs the weights themselves, so training with it goes without the fused kernel"
-    if normalise is not softmax and not (isinstance(normalise, Dropout) and normalise.normalise is softmax):
+    if normalise is not softmax and not (isinstance(normalise, WeightDropout) and normalise.normalise is softmax):
         return f"the normaliser {_name(normalise)} is not softmax, and fused kernels compute nothing else"
     if mix is not weighted_sum:
         return f"the mix {_name(mix)} needs the weights themselves, and fused kernels never hold them"
@@ -104,7 +104,7 @@ def _learned(added: Tensor) -> str | None:
 
 
 def local_parts(score: Score, bias: BiasFunction | None, mix: Mix) -> bool:
-    """Whether the parts look at nothing but their arguments, so that they may be computed block by block.
+    """Return True if the parts depend on nothing but their arguments, so that they can be computed block by block.
 
     A plain function may close over a whole batch; only the parts of this package are known not to.
     """
@@ -132,7 +132,7 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, score: Score, mask: AnyMask, added: 
 
 
 def flex(q: Tensor, k: Tensor, v: Tensor, laid: Laid, scale: float | None = None, *, compiled: bool = False) -> Tensor:
-    """FlexAttention with this mask: blocks that are masked throughout are not computed. Laid out once per batch."""
+    """Call FlexAttention with this mask, laid out once per batch: it skips blocks that are masked throughout."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     if "flex" not in laid.store:

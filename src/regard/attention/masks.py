@@ -1,4 +1,4 @@
-"""Masks: who may look at whom.  `mask(q_pos, k_pos)` is True where the query at q_pos may attend to the key at k_pos.
+"""Masks: rules of attending.  `mask(q_pos, k_pos)` is True where the query at q_pos may attend to the key at k_pos.
 
 A mask is a rule about *positions*, not indices: a cache, packed documents and windows then need no special case. The
 rule works element by element and broadcasts; combine rules with `&`, `|`, `~`. Position −1 means padding: a key there
@@ -24,9 +24,9 @@ Rule = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """A rule, its name, and how far it lets a query look `back` and `ahead`.
+    """A rule, its name, and its reach: how far a query may look `back` and `ahead`.
 
-    The reach is what makes a mask fast or fit for a cache: a finite reach on both sides costs linear time (windows.py),
+    The reach is what makes a mask fast or fit for a cache: a finite reach on both sides costs linear time (blocks.py),
     and only a rule with `ahead == 0` can be decoded token by token. A rule of unknown reach is taken to reach
     everywhere; `causal & rule` states the contrary.
     """
@@ -40,6 +40,8 @@ class Mask:
         return self.rule(q_pos, k_pos)
 
     def __and__(self, other: Mask) -> Mask:
+        if not isinstance(other, Mask):
+            return NotImplemented  # other forms of a mask say for themselves how they join a rule
         if other is padding:  # every laid mask keeps padding out already
             return self
         if self is padding:
@@ -63,8 +65,41 @@ class Mask:
         return Mask(lambda q, k: ~self(q, k), f"~({self.name})")
 
     def on(self, q_pos: Tensor, k_pos: Tensor) -> Laid:
-        """This rule laid over the positions of one batch, (m,) or (batch, m), to be shared by all layers."""
+        """Lay this rule over the positions of one batch, (m,) or (batch, m)."""
         return Laid(self, q_pos, k_pos)
+
+    def at(self, q_pos: Tensor) -> QueryMask:
+        """Return this rule at the queries of one call: all layers share it, each lays it over its own keys."""
+        return QueryMask(self, q_pos)
+
+
+@dataclass(frozen=True, eq=False)
+class QueryMask:
+    """A rule at the query positions of one call. Layers that look at the same key positions share one Laid.
+
+    Only the layer knows its keys: those of the batch, those of its state, or fewer that it makes itself.
+    """
+
+    mask: Mask
+    q_pos: Tensor  # (m,) or (batch, m)
+    laid: list[Laid] = field(default_factory=list)
+    joined: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    def after(self, old: Tensor) -> Tensor:
+        """Return the positions of old keys and then the queries' own; the same tensor for the same old one."""
+        for before, both in self.joined:
+            if before is old:
+                return both
+        self.joined.append((old, join_positions(old, self.q_pos)))
+        return self.joined[-1][1]
+
+    def on(self, k_pos: Tensor) -> Laid:
+        """Return the rule laid over these keys, which is done once for equal positions."""
+        for laid in self.laid:
+            if laid.k_pos is k_pos or torch.equal(laid.k_pos, k_pos):
+                return laid
+        self.laid.append(self.mask.on(self.q_pos, k_pos))
+        return self.laid[-1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +112,7 @@ class Laid:
     store: dict[str, object] = field(default_factory=dict)  # forms of other files (blocks, Flex), each computed once
 
     def rows(self, q_pos: Tensor) -> Tensor:
-        """The boolean matrix for some query positions: (rows, n), or (batch, 1, rows, n) for positions by batch."""
+        """Return the boolean matrix for some queries: (rows, n), or (batch, 1, rows, n) for positions by batch."""
         q, k = q_pos.unsqueeze(-1), self.k_pos.unsqueeze(-2)
         allowed = self.mask(q, k)
         if allowed.dtype != torch.bool:
@@ -102,7 +137,7 @@ class Laid:
 
     @cached_property
     def aligned(self) -> bool:
-        """Whether queries and keys are the same consecutive positions (with padding among them or not)."""
+        """True if queries and keys are the same consecutive positions (with padding among them or not)."""
         if self.q_pos.shape != self.k_pos.shape or not torch.equal(self.q_pos, self.k_pos):
             return False
         first = self.q_pos - torch.arange(self.q_pos.shape[-1], device=self.q_pos.device)
@@ -112,7 +147,7 @@ class Laid:
 
     @cached_property
     def triangle(self) -> bool:
-        """Whether this is exactly the lower triangle that fused kernels know as `is_causal`."""
+        """True if this is exactly the lower triangle that fused kernels know as `is_causal`."""
         return self.mask is causal and self.aligned and not self._padded
 
 
@@ -136,12 +171,12 @@ def block(size: int) -> Mask:
 
 
 def prefix(length: int) -> Mask:
-    """Everybody may look at the first `length` positions; with `causal |` this is the prefix language model's mask."""
+    """The first `length` positions, for every query; with `causal |` this is the prefix language model's mask."""
     return Mask(lambda q, k: k < length, f"prefix({length})")  # noqa: ARG005
 
 
 def document(ids: Tensor) -> Mask:
-    """Only within one document of a packed row: `ids[p]`, or `ids[batch, p]`, names the document of position p."""
+    """The same document of a packed row: `ids[p]`, or `ids[batch, p]`, names the document of position p."""
 
     def same(q: Tensor, k: Tensor) -> Tensor:
         return _lookup(ids, q) == _lookup(ids, k)
@@ -183,8 +218,16 @@ def permutation(order: Tensor, *, itself: bool = True) -> Mask:
     return Mask(earlier, "permutation")
 
 
+def join_positions(old: Tensor, new: Tensor) -> Tensor:
+    """Join positions, one after the other; shared ones are repeated where the others differ by batch."""
+    if old.dim() != new.dim():
+        batch = len(old if old.dim() == 2 else new)
+        old, new = (p if p.dim() == 2 else p.expand(batch, -1) for p in (old, new))
+    return torch.cat((old, new), -1)
+
+
 def _batch(table: Tensor, positions: Tensor) -> Tensor:
-    """Row numbers shaped to go with positions (batch, …), so that table[batch, positions] broadcasts."""
+    """Return row numbers shaped to go with positions (batch, …), so that table[batch, positions] broadcasts."""
     return torch.arange(len(table), device=table.device).view(-1, *[1] * (max(positions.dim(), 3) - 1))
 
 

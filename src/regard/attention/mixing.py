@@ -1,11 +1,13 @@
-"""Mixing: from weights and values to the answer.  `mix(weights, v, q_pos, k_pos)` gives y_j."""
+"""Mixes: from weights and values to the answer.  `mix(weights, v, q_pos, k_pos)` gives y_j."""
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from regard.attention.positions import clipped_distance
+from regard.layers.roles import TABLE, Role
 
 Mix = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -17,6 +19,8 @@ def weighted_sum(weights: Tensor, v: Tensor, q_pos: Tensor, k_pos: Tensor) -> Te
 
 class ShawValues(nn.Module):
     """y_j = Σ_i a_ji (v_i + r^V_clip(i−j)): values carry a learned vector for their distance (Shaw 2018, eq. 3)."""
+
+    roles: ClassVar[dict[str, Role]] = {"table": TABLE}
 
     def __init__(self, distance: int, v_width: int) -> None:
         super().__init__()

@@ -1,56 +1,23 @@
-"""Heads: several attentions side by side, and the layer that a model is built from.
-
-layer(x, context, positions, mask, state) -> y, state
-"""
+"""Heads: several attentions side by side, and the layer that most models are built from."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from regard.attention.equation import AnyMask, default_positions
-from regard.attention.fast import fast
-from regard.attention.masks import Laid, Mask
+from regard.attention.layer import Attention, AttentionState, Context
 from regard.attention.mixing import Mix, weighted_sum
 from regard.attention.normalisers import Normaliser, softmax
 from regard.attention.positions import BiasFunction, Rotate
 from regard.attention.scores import Score, scaled_dot
-from regard.attention.state import Fixed, Rolling, State
+from regard.attention.state import Fixed
 
 Project = Callable[[int, int], nn.Module]
-
-
-class Context(NamedTuple):
-    """What a cross-attention looks at: values (batch, n, width) and their positions (−1 is padding)."""
-
-    values: Tensor
-    positions: Tensor | None = None
-
-
-class Attention(nn.Module):
-    """The equation with its parts filled in. `regard.watch` finds these modules and asks them for their weights."""
-
-    def __init__(
-        self,
-        *,
-        score: Score = scaled_dot,
-        bias: BiasFunction | None = None,
-        normalise: Normaliser = softmax,
-        mix: Mix = weighted_sum,
-    ) -> None:
-        super().__init__()
-        self.score, self.bias, self.normalise, self.mix = score, bias, normalise, mix
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: AnyMask, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        return fast(
-            q, k, v, score=self.score, bias=self.bias, mask=mask, normalise=self.normalise, mix=self.mix,
-            q_pos=q_pos, k_pos=k_pos,
-        )  # fmt: skip
 
 
 class MultiHead(nn.Module):
@@ -98,48 +65,40 @@ class MultiHead(nn.Module):
         context: Context | Tensor | None = None,
         positions: Tensor | None = None,
         mask: AnyMask = None,
-        state: State | Fixed | None = None,
-    ) -> tuple[Tensor, State | Fixed | None]:
-        """x (batch, m, width) looks at itself, or at a context. Positions are (m,) or (batch, m), by default 0, 1, 2 …
+        state: AttentionState | None = None,
+    ) -> tuple[Tensor, AttentionState | None]:
+        """Attend from x (batch, m, width) to itself or a context. Positions are (m,) or (batch, m), or else 0, 1, 2 …
 
-        Self-attention with a state (`Cache()`, `Rolling(size)`) looks at all that came before as well and returns the
-        grown state. Cross-attention returns its projected context as a state, for the next step to use.
+        With a state, x attends to what the state remembers: all or the last keys so far (`Cache()`, `Rolling(size)`),
+        which then include its own. Cross-attention returns its projected context as a state for the next step.
         """
         positions = default_positions(positions, x.shape[-2], x)
         q = self._heads(self.q_proj(x), self.heads)
         if self.rotate is not None:
             q = self.rotate(q, positions)
-        k, v, k_pos, state = self._keys(x, context, positions, mask, state)
-        y = self.attention(q, k, v, mask, positions, k_pos)
+        if state is not None:
+            y, state = state.look(self.attention, q, partial(self._project, x, positions), mask, positions)
+        elif context is not None:
+            seen = context if isinstance(context, Context) else Context(context)
+            where = seen.where()
+            k, v = self._project(seen.values, where)
+            y, state = self.attention(q, k, v, mask, positions, where), Fixed(k, v, where)
+        else:
+            k, v = self._project(x, positions)
+            y = self.attention(q, k, v, mask, positions, positions)
         return self.output_proj(y.transpose(1, 2).flatten(2)), state
 
-    def _keys(
-        self,
-        x: Tensor,
-        context: Context | Tensor | None,
-        positions: Tensor,
-        mask: AnyMask,
-        state: State | Fixed | None,
-    ) -> tuple[Tensor, Tensor, Tensor, State | Fixed | None]:
-        if isinstance(state, Fixed):
-            return state.k, state.v, state.positions, state
-        if context is not None:
-            values, given = context if isinstance(context, Context) else (context, None)
-            fixed = self._project(values, default_positions(given, values.shape[-2], values))
-            return fixed.k, fixed.v, fixed.positions, fixed
-        new = self._project(x, positions)
-        if state is None:
-            return new.k, new.v, positions, None
-        _may_be_cached(mask, state)
-        return state.extend(new.k, new.v, positions)
+    def branch_weights(self) -> list[Tensor]:
+        return [p for part in (self.v_proj, self.output_proj) for p in part.parameters() if p.dim() > 1]
 
-    def _project(self, values: Tensor, positions: Tensor) -> Fixed:
+    def _project(self, values: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values (batch, groups, n, d)."""
         k, v = (self._heads(project(values), self.groups) for project in (self.k_proj, self.v_proj))
-        return Fixed(k if self.rotate is None else self.rotate(k, positions), v, positions)
+        return k if self.rotate is None else self.rotate(k, positions), v
 
     @staticmethod
     def _heads(x: Tensor, heads: int) -> Tensor:
-        """(batch, n, heads · d) to (batch, heads, n, d)."""
+        """Reshape (batch, n, heads · d) to (batch, heads, n, d)."""
         split: Tensor = x.unflatten(-1, (heads, -1))
         return split.transpose(1, 2)
 
@@ -161,7 +120,7 @@ class Pieces(nn.Module):
 
 
 def pieces(heads: int) -> Project:
-    """The second way of making heads: head h sees only the h-th piece of x."""
+    """Return the projection by which head h sees only the h-th piece of x."""
     return partial(Pieces, pieces=heads)
 
 
@@ -174,21 +133,3 @@ def _divides(width: int, heads: int, groups: int) -> None:
         )
     if groups < 1 or heads % groups:
         raise ValueError(f"the groups must divide the heads: found {heads} heads and {groups} groups")
-
-
-def _may_be_cached(mask: AnyMask, state: State) -> None:
-    """Token by token a query meets only what is stored; a mask that allows more would give another answer."""
-    rule = mask.mask if isinstance(mask, Laid) else mask
-    if isinstance(rule, Tensor):
-        return  # laid out by the caller for exactly these keys
-    if not isinstance(rule, Mask) or rule.ahead > 0:
-        name = "no mask" if rule is None else f"the mask '{rule.name}'"
-        raise ValueError(
-            f"{name} lets a position look ahead, so step by step gives another answer than all at once: "
-            "combine it with causal (`causal & mask`), or call the layer without a state"
-        )
-    if isinstance(state, Rolling) and rule.back > state.size:
-        raise ValueError(
-            f"the mask '{rule.name}' looks back {rule.back:g} positions, but Rolling({state.size}) "
-            "forgets sooner: keep more, or use Cache()"
-        )

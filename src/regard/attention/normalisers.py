@@ -47,7 +47,7 @@ def mean(scores: Tensor, mask: Tensor | None) -> Tensor:
     return allowed / allowed.sum(-1, keepdim=True).clamp(min=1)
 
 
-class Dropout(nn.Module):
+class WeightDropout(nn.Module):
     """Another normaliser, its weights dropped with probability p in training (Srivastava et al. 2014)."""
 
     def __init__(self, normalise: Normaliser, p: float) -> None:

@@ -1,20 +1,23 @@
-"""Positions: how attention learns what comes where. Positions are integers, (n,) or (batch, n); −1 is padding.
+"""Positions: tables, rotations and biases. Positions are integers, (n,) or (batch, n); −1 is padding.
 
 Three kinds, by where they act:
-- tables, `table(positions) -> (..., n, width)`: Sinusoidal, Learned, Recurrent, Floater. `Added` and `Concatenated`
-  bring a table into an input; `AddedToHeads` brings it into queries and keys inside a layer.
+- tables, `table(positions) -> (..., n, width)`: Sinusoidal, LearnedTable, RecurrentTable, Floater. `Added` and
+  `Concatenated` bring a table into an input; `AddedToHeads` brings it into queries and keys inside a layer.
 - rotations, `rotate(x, positions) -> x`, applied to queries and keys before the score: Rotary, AddedToHeads. They see
   one tensor at a time so that keys are turned once, when they are stored.
-- biases, `bias(q, k, q_pos, k_pos) -> (..., m, n)`, added to the scores after scaling: Alibi, T5, Shaw, TransformerXL,
-  Forgetting. They may look at q and k.
+- biases, `bias(q, k, q_pos, k_pos) -> (..., m, n)`, added to the scores after scaling: Alibi, T5, Shaw,
+  RelativeTransformerXL, Decay. They may look at q and k.
 """
 
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+
+from regard.layers.roles import TABLE, Role
 
 Table = Callable[[Tensor], Tensor]
 Rotate = Callable[[Tensor, Tensor], Tensor]
@@ -53,8 +56,10 @@ class Sinusoidal(nn.Module):
         return sinusoidal(positions, self.width)
 
 
-class Learned(nn.Module):
-    """A learned vector for each of `length` positions; there is nothing to be said beyond the last."""
+class LearnedTable(nn.Module):
+    """A learned vector for each of `length` positions; positions beyond the last are refused."""
+
+    roles: ClassVar[dict[str, Role]] = {"table": TABLE}
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__()
@@ -71,7 +76,7 @@ class Learned(nn.Module):
         return self.table[positions.clamp(min=0)]
 
 
-class Recurrent(nn.Module):
+class RecurrentTable(nn.Module):
     """p_t = GRU(p_(t−1)): an RNN walks along the positions; no maximum length, learned from data."""
 
     def __init__(self, width: int) -> None:
@@ -188,7 +193,7 @@ class Rotary(nn.Module):
 
 
 def by_head(table: Tensor) -> Tensor:
-    """(n, d) as it is, (batch, n, d) to (batch, 1, n, d): the same for every head."""
+    """Return (n, d) as it is and (batch, n, d) as (batch, 1, n, d): the same for every head."""
     return table.unsqueeze(-3) if table.dim() == 3 else table
 
 
@@ -207,7 +212,7 @@ def clipped_distance(q_pos: Tensor, k_pos: Tensor, limit: int) -> Tensor:
 
 
 class Bias(nn.Module):
-    """A bias that looks at nothing but its arguments, so that it may also be computed block by block (windows.py)."""
+    """A bias that depends on nothing but its arguments, so that it can be computed block by block (blocks.py)."""
 
     @abstractmethod
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor: ...
@@ -227,7 +232,7 @@ class Alibi(Bias):
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """Geometric from 2^(−8/H); if H is no power of two, the rest are every other slope of the next power."""
+    """Return H slopes from 2^(−8/H) on; if H is no power of two, the rest are every other one of the next power."""
     power = 2 ** math.floor(math.log2(heads))
     slopes = [2 ** (-8 * (h + 1) / power) for h in range(power)]
     return slopes + [2 ** (-8 * (2 * h + 1) / (2 * power)) for h in range(heads - power)]
@@ -237,6 +242,8 @@ class T5(Bias):
     """A learned number per head and distance bucket: near distances have their own, far ones share logarithmically
     wider buckets up to `limit` (Raffel et al. 2020, 2.1). T5 does not scale its scores: pair it with the score `dot`.
     """
+
+    roles: ClassVar[dict[str, Role]] = {"table": TABLE}
 
     def __init__(self, heads: int, *, buckets: int = 32, limit: int = 128, both_ways: bool = True) -> None:
         super().__init__()
@@ -267,6 +274,8 @@ class Shaw(Bias):
     The vectors are shared by the heads. Its counterpart for values is `mixing.ShawValues`.
     """
 
+    roles: ClassVar[dict[str, Role]] = {"table": TABLE}
+
     def __init__(self, distance: int, head_width: int) -> None:
         super().__init__()
         self.distance = distance
@@ -279,7 +288,7 @@ class Shaw(Bias):
         return by_distance.gather(-1, index.expand(*q.shape[:-1], k.shape[-2]))
 
 
-class TransformerXL(Bias):
+class RelativeTransformerXL(Bias):
     """(q_j · r_(j−i) + u · k_i + v · r_(j−i)) / √d with r = W_R · sinusoidal(j − i) (Dai et al. 2019, 3.3).
 
     Together with the scaled dot product this is the four-term score (a)–(d) of the paper: content against content,
@@ -305,7 +314,7 @@ class TransformerXL(Bias):
         return added
 
 
-class Forgetting(Bias):
+class Decay(Bias):
     """(t − i) · log γ for the past: under `normalisers.exponential` the weights are γ^(t−i), a fading memory."""
 
     def __init__(self, gamma: float) -> None:

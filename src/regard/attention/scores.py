@@ -1,4 +1,4 @@
-"""Scores: how well does a key fit a query?  `score(q, k)` gives s_ji for query j and key i.
+"""Scores: the fit of a key to a query.  `score(q, k)` gives s_ji for query j and key i.
 
 Every score takes q (..., m, d_q) and k (..., n, d_k) and gives (..., m, n). Functions have no parameters, modules do;
 a score of your own is any function of that shape.
@@ -6,15 +6,18 @@ a score of your own is any function of that shape.
 
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+
+from regard.layers.roles import BETWEEN, Role
 
 Score = Callable[[Tensor | None, Tensor], Tensor]
 
 
 def query(q: Tensor | None) -> Tensor:
-    """The query, or a clear word about its absence: only scores that ignore it do without."""
+    """Return the query; refuse None, which only scores that ignore the query accept."""
     if q is None:
         raise ValueError(
             "this score compares queries with keys, but q is None: pass q, or use the score Content or uniform"
@@ -41,13 +44,15 @@ def uniform(q: Tensor | None, k: Tensor) -> Tensor:
 class Bilinear(nn.Module):
     """s_ji = q_jᵀ W k_i (Luong et al. 2015, "general")."""
 
+    roles: ClassVar[dict[str, Role]] = {"weight": BETWEEN}
+
     def __init__(self, q_width: int, k_width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(q_width, k_width))
         nn.init.xavier_uniform_(self.weight)
 
     def queries(self, q: Tensor | None) -> Tensor:
-        """Wᵀq: the query moved into the space of the keys, where the score is a plain dot product."""
+        """Return Wᵀq: the query moved into the space of the keys, where the score is a plain dot product."""
         return query(q) @ self.weight
 
     def forward(self, q: Tensor | None, k: Tensor) -> Tensor:
@@ -64,7 +69,7 @@ class Additive(nn.Module):
         self.output = nn.Linear(hidden, 1, bias=False)
 
     def compare(self, q: Tensor | None, k: Tensor) -> Tensor:
-        """The score of projected queries and keys: a decoder projects its keys once, not at every step."""
+        """Score projected queries and keys: a decoder projects its keys once, not at every step."""
         pairs = query(q).unsqueeze(-2) + k.unsqueeze(-3)  # (..., m, n, hidden)
         scores: Tensor = self.output(pairs.tanh()).squeeze(-1)
         return scores

@@ -1,4 +1,4 @@
-"""State: what a layer remembers between calls. A value, passed in and out; `reorder(index)` picks rows for beam search.
+"""States of attention layers: values, passed in and out; `reorder(index)` picks rows for beam search.
 
 - `Cache` grows with every call: all keys and values so far.
 - `Rolling` keeps the last `size` positions: constant memory for windowed attention.
@@ -10,25 +10,13 @@ Keys are stored after rotation, each with its position; a key's place in the sto
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-Grown = tuple[Tensor, Tensor, Tensor, "State"]
-
-
-class State(Protocol):
-    """What MultiHead asks of a state."""
-
-    def extend(self, k: Tensor, v: Tensor, positions: Tensor) -> Grown:
-        """Everything that may be attended now (keys, values, positions), and the state for the next call."""
-
-    def after(self, positions: Tensor) -> Tensor:
-        """The positions that may be attended once these are added: what a mask for all layers is laid over."""
-
-    def reorder(self, index: Tensor) -> State:
-        """The rows `index` of the batch."""
+from regard.attention.equation import AnyMask, rule_of
+from regard.attention.layer import Attention, New
+from regard.attention.masks import Mask, QueryMask, join_positions
 
 
 @dataclass(frozen=True)
@@ -40,12 +28,25 @@ class Fixed:
     positions: Tensor  # (n,) or (batch, n)
     origin: Tensor | None = None  # (batch,) equal for rows that are copies of one row; None: no row is a copy
 
+    def look(
+        self,
+        attention: Attention,
+        q: Tensor,
+        new: New,  # noqa: ARG002
+        mask: AnyMask,
+        positions: Tensor,
+    ) -> tuple[Tensor, Fixed]:
+        kept = self.packed()
+        return attention(q, kept.k, kept.v, mask, positions, kept.positions), kept
+
     def packed(self) -> Fixed:
-        """The same with each head's keys and values in one piece, for the many steps that read them."""
+        """Return each head's keys and values in one piece: many steps read them."""
+        if self.k.is_contiguous() and self.v.is_contiguous():
+            return self
         return Fixed(self.k.contiguous(), self.v.contiguous(), self.positions, self.origin)
 
     def reorder(self, index: Tensor) -> Fixed:
-        """In beam search hypotheses of the same sentence mostly change places with each other: nothing has to move."""
+        """Return the rows `index`. In beam search, hypotheses of one sentence mostly change places: nothing moves."""
         origin = torch.arange(len(self.k)) if self.origin is None else self.origin
         moved = origin[index]
         if torch.equal(moved, origin):
@@ -64,16 +65,26 @@ class Rolling:
         if self.size < 1:
             raise ValueError(f"a rolling window keeps at least 1 position, found {self.size}")
 
-    def extend(self, k: Tensor, v: Tensor, positions: Tensor) -> Grown:
-        positions = self.after(positions)
+    def look(
+        self, attention: Attention, q: Tensor, new: New, mask: AnyMask, positions: Tensor
+    ) -> tuple[Tensor, Rolling]:
+        rule = looks_back(mask)
+        if rule is not None and rule.back > self.size:
+            raise ValueError(
+                f"the mask '{rule.name}' looks back {rule.back:g} positions, but Rolling({self.size}) "
+                "forgets sooner: keep more, or use Cache()"
+            )
+        where = positions if self.kept is None else keys_after(mask, self.kept.positions, positions)
+        k, v, state = self.extend(*new(), where)
+        return attention(q, k, v, mask, positions, where), state
+
+    def extend(self, k: Tensor, v: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Rolling]:
+        """Return all keys and values that the new queries may look at, and the next state; `positions` are theirs."""
         if self.kept is not None:
             k, v = torch.cat((self.kept.k, k), -2), torch.cat((self.kept.v, v), -2)
         # The new queries may still look at what is about to be forgotten: all of it goes out, only the end is kept.
         kept = Fixed(k[..., -self.size :, :], v[..., -self.size :, :], positions[..., -self.size :])
-        return k, v, positions, Rolling(self.size, kept)
-
-    def after(self, positions: Tensor) -> Tensor:
-        return positions if self.kept is None else join_positions(self.kept.positions, positions)
+        return k, v, Rolling(self.size, kept)
 
     def reorder(self, index: Tensor) -> Rolling:
         return Rolling(self.size, self.kept and self.kept.reorder(index))
@@ -92,18 +103,18 @@ class _Buffer:
 
     @classmethod
     def like(cls, k: Tensor, v: Tensor, room: int) -> _Buffer:
-        """Empty, for keys and values such as these (batch, groups, n, d)."""
+        """Return an empty buffer for keys and values such as these (batch, groups, n, d)."""
         new_k, new_v = (x.new_empty(room, *x.shape[:-2], x.shape[-1]) for x in (k, v))
         return cls(new_k, new_v)
 
     def write(self, k: Tensor, v: Tensor) -> None:
-        """Keys and values (n, batch, groups, d) behind the others."""
+        """Append keys and values (n, batch, groups, d)."""
         end = self.taken + len(k)
         self.k[self.taken : end], self.v[self.taken : end] = k, v
         self.taken = end
 
     def pick(self, index: Tensor, length: int) -> _Buffer:
-        """The first positions of the rows `index`, with as much room."""
+        """Return the first positions of the rows `index`, with as much room."""
         index = index.to(self.k.device)
         if torch.is_grad_enabled() and (self.k.requires_grad or self.v.requires_grad):  # no gradient goes through `out`
             return _Buffer(self.k[:length].index_select(1, index), self.v[:length].index_select(1, index), length)
@@ -125,8 +136,14 @@ class Cache:
     length: int = 0
     positions: Tensor | None = None
 
-    def extend(self, k: Tensor, v: Tensor, positions: Tensor) -> Grown:
-        positions = self.after(positions)
+    def look(self, attention: Attention, q: Tensor, new: New, mask: AnyMask, positions: Tensor) -> tuple[Tensor, Cache]:
+        looks_back(mask)
+        where = positions if self.positions is None else keys_after(mask, self.positions, positions)
+        k, v, state = self.extend(*new(), where)
+        return attention(q, k, v, mask, positions, where), state
+
+    def extend(self, k: Tensor, v: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Cache]:
+        """Return all keys and values so far, these at the end, and the next state; `positions` are those of all."""
         buffer, length = self.buffer, self.length + k.shape[-2]
         recording = torch.is_grad_enabled() and (k.requires_grad or v.requires_grad)
         spare = buffer is not None and buffer.taken == self.length and length <= len(buffer.k)
@@ -137,10 +154,7 @@ class Cache:
                 buffer.write(old.k[: self.length], old.v[: self.length])
         buffer.write(k.movedim(-2, 0), v.movedim(-2, 0))
         keys, values = (x[:length].movedim(0, -2) for x in (buffer.k, buffer.v))
-        return keys, values, positions, Cache(buffer, length, positions)
-
-    def after(self, positions: Tensor) -> Tensor:
-        return positions if self.positions is None else join_positions(self.positions, positions)
+        return keys, values, Cache(buffer, length, positions)
 
     def reorder(self, index: Tensor) -> Cache:
         if self.buffer is None or self.positions is None:
@@ -148,16 +162,31 @@ class Cache:
         return Cache(self.buffer.pick(index, self.length), self.length, _rows(self.positions, index))
 
 
-def join_positions(old: Tensor, new: Tensor) -> Tensor:
-    """Positions one after the other; shared ones are repeated where the others differ by batch."""
-    if old.dim() != new.dim():
-        batch = len(old if old.dim() == 2 else new)
-        old, new = (p if p.dim() == 2 else p.expand(batch, -1) for p in (old, new))
-    return torch.cat((old, new), -1)
+def looks_back(mask: AnyMask) -> Mask | None:
+    """Return the rule of a mask that only looks back; refuse others.
+
+    Step by step a query meets only what is stored; a mask that allows more would give another answer. A tensor was
+    laid out by the caller for exactly these keys.
+    """
+    rule = rule_of(mask)
+    if isinstance(rule, Tensor):
+        return None
+    if rule is None or rule.ahead > 0:
+        name = "no mask" if rule is None else f"the mask '{rule.name}'"
+        raise ValueError(
+            f"{name} lets a position look ahead, so step by step gives another answer than all at once: "
+            "combine it with causal (`causal & mask`), or call the layer without a state"
+        )
+    return rule
+
+
+def keys_after(mask: AnyMask, old: Tensor, new: Tensor) -> Tensor:
+    """Return the positions of old keys and new ones; layers that share a mask and a past share the result."""
+    return mask.after(old) if isinstance(mask, QueryMask) else join_positions(old, new)
 
 
 def pick(x: Tensor, index: Tensor) -> Tensor:
-    """x[index], whole rows at a time; the index may be on the CPU."""
+    """Return x[index], copied by whole rows; the index may be on the CPU."""
     return x.index_select(0, index.to(x.device))
 
 

@@ -5,73 +5,36 @@
 The glimpse is nothing (Sutskever et al. 2014), the mean of the states, or attention (Bahdanau et al. 2015, Luong et al.
 2015). Feeding o_(t−1) back is Luong's input feeding (3.3); without it all steps of a known target run at once.
 
-Alone, an RNN is a backbone like a Transformer: `Reader` reads both ways, `Causal` forward only.
+Alone, an RNN is a backbone like a Transformer: `BidirectionalRNN` reads both ways, `CausalRNN` forward only.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.attention import Attention, Context, Fixed, MultiHead, masks, normalisers, scores
+from regard.attention import (
+    Attention,
+    AttentionState,
+    Context,
+    Fixed,
+    Layer,
+    Mask,
+    State,
+    normalisers,
+    padding,
+    scores,
+)
 from regard.attention.equation import AnyMask, default_positions
-from regard.backbones.dropout import Dropout
-from regard.backbones.transformer import Residual
-
-Hidden = tuple[Tensor, ...]  # (h,) of a GRU or (h, c) of an LSTM, each (layers, batch, width)
-KINDS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
+from regard.layers.dropout import Dropout
+from regard.layers.recurrence import Hidden, cells, walk
+from regard.layers.residual import Residual
 
 
-def walk(rnn: nn.LSTM | nn.GRU, x: Tensor, positions: Tensor, hidden: Hidden | None = None) -> tuple[Tensor, Hidden]:
-    """The states (batch, n, …) and the last hidden states of an RNN over the real elements of each row.
-
-    Padding (position −1) changes nothing wherever it stands; the states there are 0. A backward reading starts at each
-    row's own end.
-    """
-    given = hidden if hidden is None or len(hidden) == 2 else hidden[0]
-    if not bool((positions < 0).any()):
-        states, last = rnn(x, given)
-        return states, last if isinstance(last, tuple) else (last,)
-    real = (positions >= 0).expand(len(x), -1)
-    scattered = bool((real[:, 1:] > real[:, :-1]).any())
-    order = real.long().argsort(dim=-1, descending=True, stable=True) if scattered else None
-    lengths = real.sum(-1)
-    packed = pack_padded_sequence(_moved(x, order), lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-    out, last = rnn(packed, given)
-    states, _ = pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])
-    last = last if isinstance(last, tuple) else (last,)
-    nothing = (lengths == 0).unsqueeze(-1)  # packing takes no empty row: their one step is undone
-    if bool(nothing.any()):
-        states = states.masked_fill(nothing.unsqueeze(-1), 0.0)
-        before = hidden or tuple(torch.zeros_like(h) for h in last)
-        last = tuple(torch.where(nothing, old, new) for old, new in zip(before, last, strict=True))
-    return _moved(states, None if order is None else order.argsort(-1)), last
-
-
-def _moved(x: Tensor, order: Tensor | None) -> Tensor:
-    return x if order is None else x.gather(1, order.unsqueeze(-1).expand(x.shape))
-
-
-def cells(kind: str, x_width: int, width: int, layers: int, dropout: float, *, both: bool) -> nn.LSTM | nn.GRU:
-    """`layers` of torch's cells, with dropout between them, read forward or both ways."""
-    between = dropout if layers > 1 else 0.0
-    return KINDS[kind](x_width, width, layers, batch_first=True, bidirectional=both, dropout=between)
-
-
-class Memory(NamedTuple):
-    """What the encoder hands over: its states as a context, and the decoder's first hidden state."""
-
-    values: Tensor
-    positions: Tensor
-    hidden: Hidden
-
-
-class Encoder(nn.Module):
-    """Reads both ways; its last states and, if they are `seen` by the decoder, all states get the decoder's width."""
+class RecurrentEncoder(nn.Module):
+    """A bidirectional RNN. Its last states, and all states if they are `seen`, are projected to the decoder's width."""
 
     def __init__(self, kind: str, width: int, layers: int, dropout: float, *, seen: bool) -> None:
         super().__init__()
@@ -80,63 +43,70 @@ class Encoder(nn.Module):
         self.states_proj = nn.Linear(2 * width, width) if seen else None
         self.hidden_proj = nn.ModuleList([nn.Linear(2 * width, width) for _ in range(2 if kind == "lstm" else 1)])
 
-    def forward(self, x: Tensor, positions: Tensor) -> Memory:
-        states, last = walk(self.rnn, x, positions)
+    def forward(self, context: Context) -> Context:
+        x = context.values
+        states, last = walk(self.rnn, x, context.where())
         both = (h.view(self.layers, 2, len(x), -1).transpose(1, 2).flatten(2) for h in last)
         hidden = tuple(torch.tanh(proj(h)) for proj, h in zip(self.hidden_proj, both, strict=True))
         seen = states if self.states_proj is None else self.dropout(self.states_proj(states))
-        return Memory(seen, positions, hidden)
+        return context._replace(values=seen, positions=context.where(), hidden=hidden)
 
 
-class Reader(nn.Module):
-    """Reads both ways: half of each state's width is what came before, the other half what comes after."""
+class BidirectionalRNN(nn.Module):
+    """An RNN that reads both ways: half of each state knows what comes before, the other half what comes after."""
 
     def __init__(self, kind: str, x_width: int, width: int, layers: int, dropout: float) -> None:
         super().__init__()
         if width % 2:
-            raise ValueError(f"a reader's width is shared by its two directions: it must be even, found {width}")
+            raise ValueError(f"two directions share the width of a bidirectional RNN: it must be even, found {width}")
         self.rnn = cells(kind, x_width, width // 2, layers, dropout, both=True)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, positions: Tensor) -> Context:
-        return Context(self.dropout(walk(self.rnn, x, positions)[0]), positions)
+    def forward(self, context: Context) -> Context:
+        positions = context.where()
+        return context._replace(values=self.dropout(walk(self.rnn, context.values, positions)[0]), positions=positions)
 
 
 class Attentive(nn.Module):
-    """Self-attention over the states of a reader: RNN + self-attention. `around` is the path around the attention."""
+    """Self-attention over the states of an RNN, with the path `around` it."""
 
-    def __init__(self, reader: Reader, attention: MultiHead, around: Residual) -> None:
+    def __init__(self, reader: BidirectionalRNN, attention: Layer, around: Residual, *, mask: Mask = padding) -> None:
         super().__init__()
-        self.reader, self.attention, self.around = reader, attention, around
+        self.reader, self.attention, self.around, self.mask = reader, attention, around, mask
 
-    def forward(self, x: Tensor, positions: Tensor) -> Context:
-        states = self.reader(x, positions).values
-        y, _ = self.attention(self.around.enter(states), None, positions, masks.padding.on(positions, positions))
-        return Context(self.around.leave(states, y), positions)
+    def forward(self, context: Context) -> Context:
+        context = self.reader(context)
+        states, positions = context.values, context.where()
+        mask = context.rule(self.mask).at(positions)
+        y, _ = self.attention(self.around.enter(states), None, positions, mask)
+        return context._replace(values=self.around.leave(states, y))
 
 
 @dataclass(frozen=True)
-class CausalState:
-    """Everything that an RNN knows of the past."""
+class RecurrentState:
+    """The hidden states of an RNN."""
 
     hidden: Hidden
 
-    def reorder(self, index: Tensor) -> CausalState:
-        return CausalState(tuple(h[:, index] for h in self.hidden))
+    def reorder(self, index: Tensor) -> RecurrentState:
+        return RecurrentState(tuple(h[:, index] for h in self.hidden))
 
 
-class Causal(nn.Module):
-    """Reads forward only: the interface of the Transformer's `Causal`."""
+class CausalRNN(nn.Module):
+    """An RNN that reads forward only, with the interface of the Transformer's `Causal`."""
 
     def __init__(self, kind: str, x_width: int, width: int, layers: int, dropout: float) -> None:
         super().__init__()
         self.rnn, self.dropout = cells(kind, x_width, width, layers, dropout, both=False), Dropout(dropout)
 
-    def forward(
-        self, x: Tensor, positions: Tensor, state: CausalState | None = None, *, keep: bool = False
-    ) -> tuple[Tensor, CausalState | None]:
-        y, hidden = walk(self.rnn, x, positions, None if state is None else state.hidden)
-        return self.dropout(y), CausalState(hidden) if keep or state is not None else None
+    def forward(self, context: Context) -> Context:
+        return self.steps(context)[0]
+
+    def steps(self, context: Context, state: RecurrentState | None = None) -> tuple[Context, RecurrentState]:
+        """Return the states of what follows a state, and the state after it; None begins one."""
+        positions = context.where()
+        y, hidden = walk(self.rnn, context.values, positions, None if state is None else state.hidden)
+        return context._replace(values=self.dropout(y), positions=positions), RecurrentState(hidden)
 
 
 class Glimpse(nn.Module):
@@ -152,81 +122,131 @@ class Glimpse(nn.Module):
         self.attention = Attention(score=compare, normalise=normalise)
 
     def forward(
-        self, x: Tensor, context: Context | None, positions: Tensor | None, mask: AnyMask, state: Fixed | None = None
-    ) -> tuple[Tensor, Fixed]:
+        self,
+        x: Tensor,
+        context: Context | None,
+        positions: Tensor | None,
+        mask: AnyMask,
+        state: AttentionState | None = None,
+    ) -> tuple[Tensor, AttentionState]:
         split = self.score if isinstance(self.score, scores.Additive | scores.MLP) else None
         if state is None:
             assert context is not None
             values = context.values.unsqueeze(1)
-            keys = values if split is None else split.k_proj(values)
-            state = Fixed(keys, values, default_positions(context.positions, values.shape[-2], values))
+            state = Fixed(values if split is None else split.k_proj(values), values, context.where())
         q = x.unsqueeze(1) if split is None else split.q_proj(x.unsqueeze(1))
-        positions = default_positions(positions, x.shape[-2], x)
-        return self.attention(q, state.k, state.v, mask, positions, state.positions).squeeze(1), state
+        y, state = state.look(self.attention, q, _nothing_new, mask, default_positions(positions, x.shape[-2], x))
+        return y.squeeze(1), state
+
+    def branch_weights(self) -> list[Tensor]:
+        return []
+
+
+def _nothing_new() -> tuple[Tensor, Tensor]:
+    raise ValueError("a glimpse looks at a context: its state is fixed, and a growing one has nothing to grow from")
+
+
+class FirstHidden(nn.Module):
+    """tanh(W c + b), c the mean of a memory's real values: a decoder's first hidden states, where no encoder makes them
+    (Xu et al. 2015, 3.1.2)."""
+
+    def __init__(self, kind: str, memory_width: int, width: int, layers: int) -> None:
+        super().__init__()
+        self.shape = (2 if kind == "lstm" else 1, layers, width)
+        self.proj = nn.Linear(memory_width, self.shape[0] * layers * width)
+
+    def forward(self, memory: Context) -> Hidden:
+        real = (memory.where() >= 0).unsqueeze(-1).to(memory.values.dtype)
+        mean = (memory.values * real).sum(1) / real.expand(len(memory.values), -1, -1).sum(1).clamp(min=1)
+        hidden: Tensor = torch.tanh(self.proj(mean)).unflatten(-1, self.shape)  # (batch, parts, layers, width)
+        return tuple(h.transpose(0, 1).contiguous() for h in hidden.unbind(1))
 
 
 @dataclass(frozen=True)
-class DecoderState:
+class RecurrentDecoderState:
     """Hidden states, the last output (for input feeding), and the memory as the glimpse keeps it."""
 
     hidden: Hidden
     output: Tensor  # (batch, width)
-    memory: Fixed | None
-    positions: Tensor
+    memory: State | None
 
-    def reorder(self, index: Tensor) -> DecoderState:
-        positions = self.positions[index] if self.positions.dim() == 2 else self.positions
-        memory = self.memory and self.memory.reorder(index)
-        return DecoderState(tuple(h[:, index] for h in self.hidden), self.output[index], memory, positions)
+    def reorder(self, index: Tensor) -> RecurrentDecoderState:
+        memory = None if self.memory is None else self.memory.reorder(index)
+        return RecurrentDecoderState(tuple(h[:, index] for h in self.hidden), self.output[index], memory)
 
 
-class Decoder(nn.Module):
-    """Writes one token after the other. `glimpse` is None, a Glimpse, or a MultiHead."""
+class RecurrentDecoder(nn.Module):
+    """An RNN that writes one token after the other. `glimpse` is None or a layer that attends to the memory under the
+    mask `across`.
+
+    The memory brings the first hidden states, or `first` makes them from the memory.
+    """
 
     def __init__(
-        self, kind: str, width: int, layers: int, glimpse: nn.Module | None, dropout: float, *, feeding: bool
+        self,
+        kind: str,
+        width: int,
+        layers: int,
+        glimpse: Layer | None,
+        dropout: float,
+        *,
+        feeding: bool,
+        across: Mask = padding,
+        first: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.rnn = cells(kind, (2 if feeding else 1) * width, width, layers, dropout, both=False)
-        self.glimpse, self.feeding = glimpse, feeding
+        self.glimpse, self.feeding, self.across, self.first = glimpse, feeding, across, first
         self.output_proj = nn.Linear(width if glimpse is None else 2 * width, width)
         self.dropout = Dropout(dropout)
 
-    def start(self, memory: Memory) -> DecoderState:
-        return DecoderState(memory.hidden, torch.zeros_like(memory.hidden[0][-1]), None, memory.positions)
+    def start(self, memory: Context) -> RecurrentDecoderState:
+        """Return the state before the first step."""
+        hidden = memory.hidden
+        if hidden is None:
+            if self.first is None:
+                raise ValueError(
+                    "the memory brings no first hidden states for a recurrent decoder: "
+                    "build the decoder with first=FirstHidden(…), which makes them from the memory"
+                )
+            hidden = self.first(memory)
+            assert hidden is not None
+        return RecurrentDecoderState(hidden, torch.zeros_like(hidden[0][-1]), None)
 
     def forward(
         self,
-        x: Tensor,
-        positions: Tensor,
-        memory: Memory | None,
-        state: DecoderState | None = None,
+        x: Context,
+        memory: Context | None,
+        state: RecurrentDecoderState | None = None,
         *,
         keep: bool = False,  # noqa: ARG002
-    ) -> tuple[Tensor, DecoderState]:
+    ) -> tuple[Tensor, RecurrentDecoderState]:
+        """Return the outputs of all steps of a known target, or of what follows a state, which remembers the memory."""
         if state is None:
-            assert memory is not None
+            if memory is None:
+                raise ValueError(
+                    "a decoder begins with a memory: pass the encoder's context, or a state that has seen it"
+                )
             state = self.start(memory)
-        context = memory and Context(memory.values, memory.positions)
+        values, positions = x.values, x.where()
         if not self.feeding:
-            return self._steps(x, positions, context, state)
+            return self._steps(values, positions, memory, state)
         outputs = []
-        for t in range(x.shape[1]):
-            fed = torch.cat((x[:, t : t + 1], state.output.unsqueeze(1)), -1)
-            y, state = self._steps(fed, positions[..., t : t + 1], context, state)
+        for t in range(values.shape[1]):
+            fed = torch.cat((values[:, t : t + 1], state.output.unsqueeze(1)), -1)
+            y, state = self._steps(fed, positions[..., t : t + 1], memory, state)
             outputs.append(y)
         return torch.cat(outputs, 1), state
 
     def _steps(
-        self, x: Tensor, positions: Tensor, context: Context | None, state: DecoderState
-    ) -> tuple[Tensor, DecoderState]:
-        """Some steps whose inputs are all known."""
+        self, x: Tensor, positions: Tensor, memory: Context | None, state: RecurrentDecoderState
+    ) -> tuple[Tensor, RecurrentDecoderState]:
+        """Take some steps whose inputs are all known."""
         y, hidden = self.rnn(x, state.hidden if len(state.hidden) == 2 else state.hidden[0])
-        read, memory = y, state.memory
+        read, seen = y, state.memory
         if self.glimpse is not None:
-            mask = masks.padding.on(positions, state.positions)
-            seen, memory = self.glimpse(y, context, positions, mask, memory)
-            read = torch.cat((y, seen), -1)
+            looked, seen = self.glimpse(y, memory, positions, self.across.at(positions), seen)
+            read = torch.cat((y, looked), -1)
         output = torch.tanh(self.output_proj(self.dropout(read)))
         hidden = hidden if isinstance(hidden, tuple) else (hidden,)
-        return self.dropout(output), DecoderState(hidden, output[:, -1], memory, state.positions)
+        return self.dropout(output), RecurrentDecoderState(hidden, output[:, -1], seen)

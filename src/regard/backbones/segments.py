@@ -18,22 +18,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from regard.attention.masks import Mask, causal
-from regard.attention.multihead import Context
-from regard.attention.state import join_positions
+from regard.attention import Context, Mask, causal
+from regard.attention.masks import join_positions
 from regard.backbones.transformer import EncoderLayer
 
 
 @dataclass(frozen=True)
-class Memory:
+class SegmentMemory:
     """The inputs of every layer at the last positions, without a past of their own; padding takes up room too."""
 
     hidden: tuple[Tensor, ...]  # (batch, ≤ memory, width) for each layer
     positions: Tensor
 
-    def reorder(self, index: Tensor) -> Memory:
+    def reorder(self, index: Tensor) -> SegmentMemory:
         positions = self.positions[index] if self.positions.dim() == 2 else self.positions
-        return Memory(tuple(hidden[index] for hidden in self.hidden), positions)
+        return SegmentMemory(tuple(hidden[index] for hidden in self.hidden), positions)
 
 
 class Segments(nn.Module):
@@ -50,18 +49,22 @@ class Segments(nn.Module):
             raise ValueError(f"the mask '{mask.name}' lets a position look ahead, where no segment has been yet")
         self.layers, self.norm, self.memory, self.mask = nn.ModuleList(layers), norm, memory, mask
 
-    def forward(
-        self, x: Tensor, positions: Tensor, state: Memory | None = None, *, keep: bool = False
-    ) -> tuple[Tensor, Memory | None]:
-        """One segment after those of the state; with a state or `keep`, the state for the next segment as well."""
-        keep = keep or state is not None
+    def forward(self, context: Context) -> Context:
+        return self._through(context, None, 0)[0]
+
+    def steps(self, context: Context, state: SegmentMemory | None = None) -> tuple[Context, SegmentMemory]:
+        """Return the features of one segment after those of the state, and the state for the next; None begins one."""
+        return self._through(context, state, self.memory)
+
+    def _through(self, context: Context, state: SegmentMemory | None, kept: int) -> tuple[Context, SegmentMemory]:
+        x, positions = context.values, context.where()
         where = positions if state is None else join_positions(state.positions, positions)
-        mask = self.mask.on(positions, where)
-        first = max(0, where.shape[-1] - self.memory)
-        kept = []
+        mask = context.rule(self.mask).at(positions)
+        first = max(0, where.shape[-1] - kept)
+        hidden = []
         for number, layer in enumerate(self.layers):
             seen = x if state is None else torch.cat((state.hidden[number], x), 1)
-            if keep:
-                kept.append(seen[:, first:].detach())
-            x, _ = layer(x, positions, mask, None, None if state is None else Context(seen, where))
-        return x if self.norm is None else self.norm(x), Memory(tuple(kept), where[..., first:]) if keep else None
+            hidden.append(seen[:, first:].detach())
+            x, _ = layer(x, None if state is None else Context(seen, where), positions, mask)
+        features = context._replace(values=x if self.norm is None else self.norm(x), positions=positions)
+        return features, SegmentMemory(tuple(hidden), where[..., first:])

@@ -1,9 +1,7 @@
 """Transformer encoder, decoder, and decoder alone (Vaswani et al. 2017): layers of attention and feed-forward.
 
-post-LN (as published)   x ← LayerNorm(x + f(x))          pre-LN   x ← x + f(LayerNorm(x))
-
-Backbones that read both ways are called as `encoder(x, positions) -> Context`; those that only look back as
-`causal(x, positions, state=None, keep=False) -> (features, state)`, where a state continues an earlier call.
+`mask` is the rule of who may attend to whom, and `start` makes a layer's first state. A truncated encoder, a decoder
+with a rolling window and one that sees all its queries at once (DETR) are arguments, not classes.
 """
 
 from __future__ import annotations
@@ -14,11 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from regard.attention import Cache, Context, Layer, Mask, State, causal, padding
 from regard.attention.equation import AnyMask
-from regard.attention.masks import Laid, Mask, causal, padding
-from regard.attention.multihead import Context, MultiHead
-from regard.attention.state import Cache, Fixed, State
-from regard.backbones.dropout import Dropout
+from regard.layers.dropout import Dropout
+from regard.layers.residual import Residual
 
 
 class FeedForward(nn.Module):
@@ -38,27 +35,15 @@ class FeedForward(nn.Module):
         y: Tensor = self.outer(self.dropout(self.activation(self.inner(x))))
         return y
 
-
-class Residual(nn.Module):
-    """The path around a sub-layer: where the sum and the normalisation stand."""
-
-    def __init__(self, width: int, dropout: float, *, pre: bool, epsilon: float = 1e-5) -> None:
-        super().__init__()
-        self.norm, self.dropout, self.pre = nn.LayerNorm(width, epsilon), Dropout(dropout), pre
-
-    def enter(self, x: Tensor) -> Tensor:
-        """What the sub-layer reads."""
-        inside: Tensor = self.norm(x) if self.pre else x
-        return inside
-
-    def leave(self, x: Tensor, y: Tensor) -> Tensor:
-        """The sub-layer's answer y joined with what went around it."""
-        joined: Tensor = x + self.dropout(y)
-        return joined if self.pre else self.norm(joined)
+    def branch_weights(self) -> list[Tensor]:
+        """Return the matrices on the path to y, in order; initialisations scale them."""
+        return [self.inner.weight, self.outer.weight]
 
 
 class EncoderLayer(nn.Module):
-    def __init__(self, attention: MultiHead, feed: FeedForward, residual: Callable[[], Residual]) -> None:
+    """Attention and feed-forward, each with a path around it."""
+
+    def __init__(self, attention: Layer, feed: FeedForward, residual: Callable[[], Residual]) -> None:
         super().__init__()
         self.attention, self.feed = attention, feed
         self.around_attention, self.around_feed = residual(), residual()
@@ -66,37 +51,45 @@ class EncoderLayer(nn.Module):
     def forward(
         self,
         x: Tensor,
-        positions: Tensor,
-        mask: AnyMask,
-        state: State | None = None,
         context: Context | None = None,
+        positions: Tensor | None = None,
+        mask: AnyMask = None,
+        state: State | None = None,
     ) -> tuple[Tensor, State | None]:
-        """x looks at itself, with a state at what came before as well; or at a context of other inputs to this layer,
-        which are normalised as x is (memories of earlier segments, the other stream of two)."""
+        """Attend from x to itself, with a state to what came before as well; or to a context of other inputs to this
+        layer, which are normalised as x is (memories of earlier segments, the other stream of two)."""
         around = self.around_attention
-        seen = context and Context(around.enter(context.values), context.positions)
+        seen = None if context is None else context._replace(values=around.enter(context.values))
         y, state = self.attention(around.enter(x), seen, positions, mask, state)
         x = around.leave(x, y)
         return self.around_feed.leave(x, self.feed(self.around_feed.enter(x))), state
 
+    def branch_weights(self) -> list[Sequence[Tensor]]:
+        """Return the matrices of each sub-layer on its path into the residual sum, in order."""
+        return [self.attention.branch_weights(), self.feed.branch_weights()]
+
 
 class Encoder(nn.Module):
-    """Everybody looks at everybody but padding. `norm` ends a pre-LN stack, whose sum was never normalised."""
+    """Layers over all positions at once. By default every position attends to all but padding.
 
-    def __init__(self, layers: Sequence[EncoderLayer], norm: nn.Module | None) -> None:
+    `norm` ends a pre-LN stack, whose sum was never normalised.
+    """
+
+    def __init__(self, layers: Sequence[EncoderLayer], norm: nn.Module | None, *, mask: Mask = padding) -> None:
         super().__init__()
-        self.layers, self.norm = nn.ModuleList(layers), norm
+        self.layers, self.norm, self.mask = nn.ModuleList(layers), norm, mask
 
-    def forward(self, x: Tensor, positions: Tensor) -> Context:
-        mask = padding.on(positions, positions)
+    def forward(self, context: Context) -> Context:
+        x, positions = context.values, context.where()
+        mask = context.rule(self.mask).at(positions)
         for layer in self.layers:
-            x, _ = layer(x, positions, mask)
-        return Context(x if self.norm is None else self.norm(x), positions)
+            x, _ = layer(x, None, positions, mask)
+        return context._replace(values=x if self.norm is None else self.norm(x), positions=positions)
 
 
 @dataclass(frozen=True)
 class CausalState:
-    """What each layer remembers of the positions so far."""
+    """The state of each layer."""
 
     own: tuple[State, ...]
 
@@ -121,27 +114,30 @@ class Causal(nn.Module):
         super().__init__()
         self.layers, self.norm, self.mask, self.start = nn.ModuleList(layers), norm, mask, start
 
-    def forward(
-        self, x: Tensor, positions: Tensor, state: CausalState | None = None, *, keep: bool = False
-    ) -> tuple[Tensor, CausalState | None]:
-        """All positions at once (state None), or what follows a state; `keep` begins one."""
-        if state is None and keep:
-            state = CausalState(tuple(self.start() for _ in self.layers))
-        before = [None] * len(self.layers) if state is None else state.own
-        mask = self.mask.on(positions, positions if state is None else state.own[0].after(positions))
+    def forward(self, context: Context) -> Context:
+        return self._through(context, [None] * len(self.layers))[0]
+
+    def steps(self, context: Context, state: CausalState | None = None) -> tuple[Context, CausalState]:
+        """Return the features of what follows a state, and the state after it; None begins one."""
+        features, own = self._through(context, [self.start() for _ in self.layers] if state is None else state.own)
+        return features, CausalState(own)
+
+    def _through(self, context: Context, before: Sequence[State | None]) -> tuple[Context, tuple[State, ...]]:
+        x, positions = context.values, context.where()
+        mask = context.rule(self.mask).at(positions)
         grown = []
         for layer, own in zip(self.layers, before, strict=True):
-            x, own = layer(x, positions, mask, own)
+            x, own = layer(x, None, positions, mask, own)
             grown.append(own)
-        return x if self.norm is None else self.norm(x), None if state is None else CausalState(tuple(grown))
+        return context._replace(values=x if self.norm is None else self.norm(x), positions=positions), tuple(grown)
 
 
 @dataclass(frozen=True)
 class DecoderState:
-    """The caches of all layers, and how many positions they hold."""
+    """The states of each layer's self-attention and cross-attention."""
 
     own: tuple[State, ...]
-    cross: tuple[Fixed, ...]
+    cross: tuple[State, ...]
 
     def reorder(self, index: Tensor) -> DecoderState:
         return DecoderState(
@@ -150,7 +146,9 @@ class DecoderState:
 
 
 class DecoderLayer(nn.Module):
-    def __init__(self, own: MultiHead, cross: MultiHead, feed: FeedForward, residual: Callable[[], Residual]) -> None:
+    """Self-attention, cross-attention to a memory, and feed-forward, each with a path around it."""
+
+    def __init__(self, own: Layer, cross: Layer, feed: FeedForward, residual: Callable[[], Residual]) -> None:
         super().__init__()
         self.own, self.cross, self.feed = own, cross, feed
         self.around_own, self.around_cross, self.around_feed = residual(), residual(), residual()
@@ -158,44 +156,60 @@ class DecoderLayer(nn.Module):
     def forward(
         self,
         x: Tensor,
-        positions: Tensor,
-        masks: tuple[Laid, Laid],
         memory: Context | None,
-        states: tuple[State | None, Fixed | None],
-    ) -> tuple[Tensor, State | None, Fixed]:
+        positions: Tensor,
+        masks: tuple[AnyMask, AnyMask],
+        states: tuple[State | None, State | None] = (None, None),
+    ) -> tuple[Tensor, tuple[State | None, State | None]]:
+        """Return features and states. `masks` and `states` are those of self-attention and of cross-attention."""
         y, own = self.own(self.around_own.enter(x), None, positions, masks[0], states[0])
         x = self.around_own.leave(x, y)
         y, cross = self.cross(self.around_cross.enter(x), memory, positions, masks[1], states[1])
         x = self.around_cross.leave(x, y)
-        return self.around_feed.leave(x, self.feed(self.around_feed.enter(x))), own, cross
+        return self.around_feed.leave(x, self.feed(self.around_feed.enter(x))), (own, cross)
+
+    def branch_weights(self) -> list[Sequence[Tensor]]:
+        """Return the matrices of each sub-layer on its path into the residual sum, in order."""
+        return [self.own.branch_weights(), self.cross.branch_weights(), self.feed.branch_weights()]
 
 
 class Decoder(nn.Module):
-    """Each position looks at those before it and at the memory."""
+    """Layers in which each position attends to those before it and to a memory.
 
-    def __init__(self, layers: Sequence[DecoderLayer], norm: nn.Module | None) -> None:
+    `mask` is the rule of self-attention and `across` that of cross-attention; `start` makes a layer's first state.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[DecoderLayer],
+        norm: nn.Module | None,
+        *,
+        mask: Mask = causal,
+        across: Mask = padding,
+        start: Callable[[], State] = Cache,
+    ) -> None:
         super().__init__()
         self.layers, self.norm = nn.ModuleList(layers), norm
+        self.mask, self.across, self.start = mask, across, start
 
     def forward(
-        self,
-        x: Tensor,
-        positions: Tensor,
-        memory: Context | None,
-        state: DecoderState | None = None,
-        *,
-        keep: bool = False,
+        self, x: Context, memory: Context | None, state: DecoderState | None = None, *, keep: bool = False
     ) -> tuple[Tensor, DecoderState | None]:
-        """All positions at once (state None); with `keep` or a state, step by step with caches."""
-        keep = keep or state is not None
-        where = state.cross[0].positions if state is not None else memory and memory.positions
-        assert where is not None
-        across = padding.on(positions, where)
-        own_mask = causal.on(positions, positions if state is None else state.own[0].after(positions))
-        grown: list[tuple[State, Fixed]] = []
+        """Return the features of all positions at once (state None) or of what follows a state; `keep` begins one.
+
+        A state remembers the memory, which may then be None.
+        """
+        if state is None and memory is None:
+            raise ValueError("a decoder begins with a memory: pass the encoder's context, or a state that has seen it")
+        y, positions = x.values, x.where()
+        masks = (x.rule(self.mask).at(positions), self.across.at(positions))
+        own, cross = [], []
         for number, layer in enumerate(self.layers):
-            before = (Cache() if keep else None, None) if state is None else (state.own[number], state.cross[number])
-            x, own, cross = layer(x, positions, (own_mask, across), memory, before)
-            grown.append((own, cross.packed() if state is None and keep else cross))
-        y = x if self.norm is None else self.norm(x)
-        return y, DecoderState(*zip(*grown, strict=True)) if keep else None
+            before = (
+                (self.start() if keep else None, None) if state is None else (state.own[number], state.cross[number])
+            )
+            y, (of_own, of_cross) = layer(y, memory, positions, masks, before)
+            own.append(of_own)
+            cross.append(of_cross)
+        kept = DecoderState(tuple(own), tuple(cross)) if keep or state is not None else None
+        return y if self.norm is None else self.norm(y), kept

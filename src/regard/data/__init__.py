@@ -1,1 +1,1 @@
-"""Reading pairs of sequences, checking them, keeping their tokens on disk, and cutting them into batches."""
+"""Examples: read from files, checked, stored on disk, and cut into batches."""

@@ -6,15 +6,16 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from regard.data.forms import Format, Pair, Sample, are_labels, few, make_pair
+from regard.data.example import Example, TextExample, make_example
+from regard.data.format import Format, Sample, are_labels, few
 from regard.data.lines import UTF_8, Fault, OnFault, decode_line, read_lines
 from regard.data.tagged import split_words
 
-# ---------------------------------------------------------------------------------------------- recognising
+# ---------------------------------------------------------------------------------------------- recognition
 
 
 def recognise_aligned(samples: Sequence[Sample], task: str | None, sure: bool) -> Format | None:
-    """What two files hold that are not recognised each for itself, or None if it does not suit the task."""
+    """Return the format of two files that have none each for itself, or None if they do not suit the task."""
     first, second = (sample.lines for sample in samples)
     if task in (None, "tag") and _are_words_and_tags(first, second, sure):
         return Format("aligned", 1, "two line-aligned files: the first holds words, the second their tags", task="tag")
@@ -30,9 +31,10 @@ def recognise_aligned(samples: Sequence[Sample], task: str | None, sure: bool) -
 
 
 def _are_words_and_tags(first: list[str], second: list[str], sure: bool) -> bool:
-    """Whether each line of the second has as many words as its partner, few distinct, and other ones than the first.
+    """Return True if the second file tags the words of the first.
 
-    Sequences that are copied or turned round have as many words too, but the same.
+    Each line then has as many tags as its partner has words, few tags are distinct, and they differ from the words.
+    Sequences that are copied or reversed have as many words too, but the same ones.
     """
     rows = [(split_words(words), split_words(tags)) for words, tags in zip(first, second, strict=False)]
     alike = sum(len(words) == len(tags) for words, tags in rows)
@@ -47,7 +49,7 @@ def _are_words_and_tags(first: list[str], second: list[str], sure: bool) -> bool
 
 
 def _label_file(first: list[str], second: list[str], sure: bool) -> int | None:
-    """Which of two files labels the other; where it is `sure` that one does, the less varied one."""
+    """Return the file that labels the other; if it is `sure` that one does, the less varied one."""
     if are_labels(second, first):
         return 1
     if are_labels(first, second):
@@ -60,8 +62,10 @@ def _label_file(first: list[str], second: list[str], sure: bool) -> int | None:
 # ---------------------------------------------------------------------------------------------- reading
 
 
-def read_aligned(paths: Sequence[Path | str], form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[Pair]:
-    """Line n of the source file belongs to line n of the target file."""
+def read_aligned(
+    paths: Sequence[Path | str], form: Format, report: OnFault, encoding: str = UTF_8
+) -> Iterator[TextExample]:
+    """Yield an example for each line n of the source file and line n of the target file."""
     source_file, target_file = str(paths[form.source[0]]), str(paths[form.target])
     counts = [0, 0]
     for source, target in zip_longest(read_lines(source_file), read_lines(target_file)):
@@ -75,21 +79,21 @@ def read_aligned(paths: Sequence[Path | str], form: Format, report: OnFault, enc
         if source_text is None or target_text is None:
             continue
         file = source_file if not source_text.strip() or target_text.strip() else target_file
-        pair = make_pair(source_text, target_text, file, number, report, form.task)
-        if pair is not None and form.task == "tag":
-            pair = _sentence(pair, target_file, report)
-        if pair is not None:
-            yield pair
+        example = make_example(source_text, target_text, file, number, report, form.task)
+        if example is not None and form.task == "tag":
+            example = _sentence(example, target_file, report)
+        if example is not None:
+            yield example
     if counts[0] != counts[1]:
         _report_counts((source_file, target_file), counts, report)
 
 
-def _sentence(pair: Pair, target_file: str, report: OnFault) -> Pair | None:
-    words, tags = split_words(pair.source), split_words(pair.target)
+def _sentence(example: TextExample, target_file: str, report: OnFault) -> TextExample | None:
+    words, tags = split_words(example.source), split_words(example.target)
     if len(words) == len(tags):
-        return Pair(" ".join(words), " ".join(tags), pair.file, pair.line)
-    what = f"has {len(tags)} tags for {len(words)} words of {pair.file}; give each word one tag"
-    report(Fault(target_file, pair.line, what, "unequal numbers of words and tags"))
+        return Example(" ".join(words), " ".join(tags), example.file, example.line)
+    what = f"has {len(tags)} tags for {len(words)} words of {example.file}; give each word one tag"
+    report(Fault(target_file, example.line, what, "unequal numbers of words and tags"))
     return None
 
 

@@ -1,7 +1,6 @@
-"""Looking through data before hours are spent on it: every fault by file and line, and what the data is like.
+"""A check of data before training: every fault by file and line, and statistics.
 
-About 40 bytes are kept for each pair (hashes and lengths, never the text), so that large corpora can be checked. A
-pair is a tagged sentence, a labelled text or a line of plain text as well: see `regard.data.forms`.
+About 40 bytes are kept for each example (hashes and lengths, never the text), so that large corpora can be checked.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.forms import SIDES, Format, Pair
+from regard.data.example import SIDES, UNITS, TextExample
+from regard.data.format import Format
 from regard.data.lines import UTF_8, Fault
-from regard.data.reading import read_pairs
-from regard.data.recognising import recognise, recognise_like
-from regard.data.statistics import NOUNS, Side, Spread, Statistics, render_statistics
+from regard.data.reading import read_examples
+from regard.data.recognition import recognise, recognise_like
+from regard.data.statistics import Side, Spread, Statistics, render_statistics
 from regard.data.tagged import split_words
-from regard.inputs.tokens import looks_like_symbols
+from regard.text.tokenizer import looks_like_symbols
 
 SHOWN = 10  # faults of a kind in a rendered report
 KEPT = 10_000  # faults of a kind in memory; beyond that they are only counted
@@ -36,8 +36,8 @@ STRANGE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\ufffd]")
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What `check_pairs` found."""
+class DataReport:
+    """The result of `check_pairs`."""
 
     format: Format
     statistics: Statistics
@@ -45,7 +45,7 @@ class Report:
     counts: dict[str, int]  # faults of each kind, also those that are not kept in `faults`
 
     def render(self) -> str:
-        """The report for a terminal."""
+        """Return the report for a terminal."""
         lines = [f"Recognised as {self.format.description}.", *render_statistics(self.statistics), ""]
         if not self.counts:
             lines.append("No faults were found.")
@@ -63,8 +63,8 @@ def check_pairs(
     test_paths: Sequence[Path | str] = (),
     task: str | None = None,
     encoding: str = UTF_8,
-) -> Report:
-    """Read all pairs and report on them; `test_paths` are compared with the others for pairs that occur in both."""
+) -> DataReport:
+    """Read all examples and report on them; `test_paths` are searched for examples that also occur in training."""
     form = recognise(paths, task, encoding)
     faults = _Faults()
     train = _gather(paths, form, encoding, faults)
@@ -75,14 +75,14 @@ def check_pairs(
         train.find_absurd(faults, train)
         test.find_absurd(faults, train)
         _find_leaks(train, test, faults)
-    return Report(form, train.statistics(test), faults.kept, dict(faults.counts))
+    return DataReport(form, train.statistics(test), faults.kept, dict(faults.counts))
 
 
 def _gather(paths: Sequence[Path | str], form: Format, encoding: str, faults: _Faults) -> _Gathered:
     gathered = _Gathered(form, str(paths[form.target]) if form.kind == "aligned" else None)
-    for pair in read_pairs(paths, faults.add, form, encoding):
-        gathered.add(pair)
-        for side, text in enumerate((pair.source, pair.target)):
+    for example in read_examples(paths, faults.add, form, encoding):
+        gathered.add(example)
+        for side, text in enumerate((example.source, example.target)):
             match = STRANGE.search(text)
             if match is not None:
                 faults.add(_strange(match, SIDES[form.task][side], *gathered.place(len(gathered) - 1, side)))
@@ -90,7 +90,7 @@ def _gather(paths: Sequence[Path | str], form: Format, encoding: str, faults: _F
 
 
 class _Faults:
-    """Faults as they come, the first of each kind kept."""
+    """Counts of faults by kind, and the first faults of each kind."""
 
     def __init__(self) -> None:
         self.kept: list[Fault] = []
@@ -104,7 +104,7 @@ class _Faults:
 
 @dataclass
 class _SideCounts:
-    """Lengths of one side, and what occurs in it."""
+    """Lengths of one side, its characters and its words."""
 
     characters: array[int] = field(default_factory=lambda: array("i"))
     word_counts: Counter[int] = field(default_factory=Counter)
@@ -136,7 +136,7 @@ def _spread(lengths: NDArray[np.int64]) -> Spread:
 
 
 class _Gathered:
-    """What is kept of the pairs of one set; `target_file` is given if the targets stand in a file of their own."""
+    """Hashes and lengths of one set of examples; `target_file` is given if the targets have a file of their own."""
 
     def __init__(self, form: Format, target_file: str | None) -> None:
         self.task = form.task
@@ -152,20 +152,20 @@ class _Gathered:
     def __len__(self) -> int:
         return len(self._lines)
 
-    def add(self, pair: Pair) -> None:
-        self.source.add(pair.source)
-        self.target.add(pair.target)
-        self.symbols += looks_like_symbols(pair.target)
+    def add(self, example: TextExample) -> None:
+        self.source.add(example.source)
+        self.target.add(example.target)
+        self.symbols += looks_like_symbols(example.target)
         if self.task in ("tag", "classify"):
-            self.labels.update(split_words(pair.target) if self.task == "tag" else [pair.target])
-        self.blank += not pair.source.strip()
-        self._sources.append(_hash(pair.source))
-        self._pairs.append(_hash(f"{pair.source}\n{pair.target}"))
-        self._lines.append(pair.line)
-        self._files.append(self._names.setdefault(pair.file, len(self._names)))
+            self.labels.update(split_words(example.target) if self.task == "tag" else [example.target])
+        self.blank += not example.source.strip()
+        self._sources.append(_hash(example.key))
+        self._pairs.append(_hash(f"{example.key}\n{example.target}"))
+        self._lines.append(example.line)
+        self._files.append(self._names.setdefault(example.file, len(self._names)))
 
     def place(self, index: int, side: int = 0) -> tuple[str, int]:
-        """The file and line of the source (side 0) or the target (side 1) of a pair."""
+        """Return the file and line of the source (side 0) or the target (side 1) of an example."""
         file = list(self._names)[self._files[index]]
         return (self._target_file or file) if side else file, self._lines[index]
 
@@ -179,11 +179,11 @@ class _Gathered:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """(pairs, 2) characters of source and target."""
+        """(examples, 2) characters of source and target."""
         return np.stack([np.array(side.characters, dtype=np.int64) for side in (self.source, self.target)], axis=1)
 
     def find_absurd(self, faults: _Faults, usual: _Gathered) -> None:
-        """Report lengths far from those of `usual`; where both sides are sequences of their own, proportions too."""
+        """Report lengths far from those of `usual`, and for conversions also length ratios."""
         if not len(self) or not len(usual):
             return
         medians = np.median(usual.lengths, axis=0)
@@ -191,8 +191,8 @@ class _Gathered:
         too_long = lengths > np.maximum(ABSURD_LENGTH * medians, LONG)
         too_long[:, 1] &= self.task == "convert"
         for row, side in np.argwhere(too_long).tolist():
-            found = f"the {SIDES[self.task][side]} has {lengths[row, side]:,} characters"
-            what = f"{found}, half of them have at most {medians[side]:,.0f}; cut or remove it"
+            subject = f"the {SIDES[self.task][side]} has {lengths[row, side]:,} characters"
+            what = f"{subject}, half of them have at most {medians[side]:,.0f}; cut or remove it"
             faults.add(Fault(*self.place(row, side), what, "absurd lengths"))
         if self.task != "convert":
             return
@@ -232,7 +232,7 @@ def _strange(match: re.Match[str], side: str, file: str, line: int) -> Fault:
 
 
 def _find_leaks(train: _Gathered, test: _Gathered, faults: _Faults) -> None:
-    """Report test pairs that are also in training, each with the first place where it is."""
+    """Report test examples that are also in training, each with its first place there."""
     hashes, first = np.unique(train.pairs, return_index=True)
     if not hashes.size:
         return
@@ -240,5 +240,5 @@ def _find_leaks(train: _Gathered, test: _Gathered, faults: _Faults) -> None:
     where = np.minimum(np.searchsorted(hashes, wanted), len(hashes) - 1)
     for row in np.flatnonzero(hashes[where] == wanted).tolist():
         file, line = train.place(int(first[where[row]]))
-        what = f"the {NOUNS[train.task]} is also in the training data ({file}:{line}); remove it from one of them"
-        faults.add(Fault(*test.place(row), what, f"test {NOUNS[train.task]}s in the training data"))
+        what = f"the {UNITS[train.task]} is also in the training data ({file}:{line}); remove it from one of them"
+        faults.add(Fault(*test.place(row), what, f"test {UNITS[train.task]}s in the training data"))

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from regard.data.forms import Format, Pair, Sample, are_labels, make_pair
+from regard.data.example import TextExample, make_example
+from regard.data.format import Format, Sample, are_labels
 from regard.data.lines import UTF_8, OnFault, read_text
 
 ORDINARY = 0.02  # of the words of the texts; what is more frequent there is a word, not a label
 
 
 def recognise_labelled(sample: Sample, task: str | None, sure: bool) -> Format | None:
-    """The form of one file whose lines begin with a label, or None.
+    """Return the format of one file whose lines begin with a label, or None.
 
-    The first words of sentences are few as well (A, The, What …), but they are frequent inside of sentences too.
+    The first words of sentences are few as well (A, The, What …), but they are frequent inside sentences too.
     """
     if task not in (None, "classify") or any("\t" in line for line in sample.filled):
         return None
@@ -36,16 +37,16 @@ def _are_rare(labels: list[str], texts: list[str]) -> bool:
 
 
 def _divide(line: str) -> tuple[str, str]:
-    """The label and the text of a line; a line that begins with a blank has no label."""
+    """Return the label and the text of a line; a line that begins with a blank has no label."""
     label, _, text = line.partition(" ")
     return label, text.strip()
 
 
-def read_labelled(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[Pair]:
-    """The texts of a file of the kind "labelled"."""
+def read_labelled(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[TextExample]:
+    """Yield the labelled texts of a file of the kind "labelled"."""
     for number, line in read_text(path, report, encoding):
         if line.strip():
             label, text = _divide(line)
-            pair = make_pair(text, label, str(path), number, report, form.task)
-            if pair is not None:
-                yield pair
+            example = make_example(text, label, str(path), number, report, form.task)
+            if example is not None:
+                yield example

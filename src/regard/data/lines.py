@@ -1,4 +1,4 @@
-"""Numbered lines of text from files, gzipped or not, and what is wrong with them.
+"""Numbered lines of text from files, gzipped or not, and the faults in them.
 
 Files are streamed: a corpus may be larger than memory. Text comes out in Unicode's NFC form.
 """
@@ -24,7 +24,7 @@ NAME_IT = "name its encoding: `regard train FILE --set data.encoding=latin-1`"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something wrong at one line; `kind` is the same for faults that a report shows together."""
+    """A fault at one line; `kind` is the same for faults that a report shows together."""
 
     file: str
     line: int
@@ -39,13 +39,13 @@ OnFault = Callable[[Fault], None]
 
 
 def refuse(fault: Fault) -> NoReturn:
-    """What is done with a fault when nobody collects them."""
+    """Raise UserError: the default for a fault."""
     raise UserError(str(fault))
 
 
 @contextmanager
 def open_bytes(path: Path | str) -> Iterator[BinaryIO]:
-    """The bytes of a file, unpacked if they are gzipped; whatever goes wrong is said in one sentence."""
+    """Open the bytes of a file, unpacked if they are gzipped. Every failure raises UserError."""
     path = Path(path)
     if not path.exists():
         raise UserError(f"{path}: there is no such file; check the name and the folder.")
@@ -69,7 +69,7 @@ def open_bytes(path: Path | str) -> Iterator[BinaryIO]:
 
 
 def read_lines(path: Path | str) -> Iterator[tuple[int, bytes]]:
-    r"""Numbered lines of a file, gzipped or not, without their ends (`\n` or `\r\n`) and without a byte order mark."""
+    r"""Yield numbered lines of a file, gzipped or not, without line ends (`\n` or `\r\n`) and byte order mark."""
     number = 0
     with open_bytes(path) as stream:
         while line := stream.readline(LONGEST_LINE + 1):
@@ -90,12 +90,12 @@ def _without_mark(path: Path | str, line: bytes) -> bytes:
 
 
 def check_encoding(encoding: str) -> None:
-    """Refuse an encoding that does not exist, or in which line ends and tabs are not the bytes they are in ASCII."""
+    """Refuse an encoding that is unknown, or that does not write line ends and tabs as ASCII does."""
     printable = bytes(range(32, 127)) + b"\t\n\r"
     try:
-        found = printable.decode(encoding)
+        decoded = printable.decode(encoding)
         # Only real text encodings come so far: bytes.decode refuses rot13, zlib and the like with a LookupError.
-        sound = found == printable.decode("ascii") and "\n\t".encode(codecs.lookup(encoding).name) == b"\n\t"
+        sound = decoded == printable.decode("ascii") and "\n\t".encode(codecs.lookup(encoding).name) == b"\n\t"
     except (LookupError, ValueError):
         sound = False
     if not sound:
@@ -106,7 +106,7 @@ def check_encoding(encoding: str) -> None:
 
 
 def decode_line(file: str, number: int, raw: bytes, on_fault: OnFault = refuse, encoding: str = UTF_8) -> str | None:
-    """The text of one line in NFC form, or None after its fault was reported."""
+    """Return the text of one line in NFC form, or report its fault and return None."""
     try:
         text = raw.decode(encoding)
     except UnicodeDecodeError as error:
@@ -125,7 +125,7 @@ def decode_line(file: str, number: int, raw: bytes, on_fault: OnFault = refuse, 
 
 
 def read_text(path: Path | str, on_fault: OnFault | None = None, encoding: str = UTF_8) -> Iterator[tuple[int, str]]:
-    """Numbered lines of text; a line with a fault is reported and left out."""
+    """Yield numbered lines of text; a line with a fault is reported and left out."""
     for number, raw in read_lines(path):
         text = decode_line(str(path), number, raw, on_fault or refuse, encoding)
         if text is not None:

@@ -1,7 +1,7 @@
-"""Text files as a stream of pairs, whatever their form and task: see `Format` for what a pair is in each.
+"""Files as a stream of examples, whatever their format and task.
 
-The form is recognised by content, and each form may be gzipped (also by content). Files are streamed: a corpus may
-be larger than memory. Text is UTF-8 unless another encoding is given, and comes out in Unicode's NFC form.
+The format is recognised by content, and each may be gzipped (also by content). Files are streamed: a corpus may be
+larger than memory. Text is UTF-8 unless another encoding is given, and comes out in Unicode's NFC form.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from regard.data.aligned import read_aligned
-from regard.data.forms import Format, Pair
+from regard.data.example import Example, TextExample
+from regard.data.format import Format
 from regard.data.labelled import read_labelled
 from regard.data.lines import (
     UTF_8,
@@ -23,21 +24,22 @@ from regard.data.lines import (
     read_text,
     refuse,
 )
-from regard.data.recognising import SAMPLE_LINES, recognise, recognise_like
+from regard.data.recognition import SAMPLE_LINES, recognise, recognise_like
 from regard.data.tables import read_table
 from regard.data.tagged import read_tagged, split_words
 from regard.errors import UserError
 
 __all__ = [
     "SAMPLE_LINES",
+    "Example",
     "Fault",
     "Format",
     "OnFault",
-    "Pair",
+    "TextExample",
     "decode_line",
     "open_bytes",
+    "read_examples",
     "read_lines",
-    "read_pairs",
     "read_text",
     "recognise",
     "recognise_like",
@@ -46,17 +48,17 @@ __all__ = [
 ]
 
 
-def read_pairs(
+def read_examples(
     paths: Sequence[Path | str],
     on_fault: OnFault | None = None,
     form: Format | None = None,
     encoding: str = UTF_8,
-) -> Iterator[Pair]:
-    """The pairs of the files, streamed.
+) -> Iterator[TextExample]:
+    """Yield the examples of the files.
 
-    A fault raises UserError with its file and line; with `on_fault` it is handed over and its pair left out. Blank
-    lines say nothing and are passed over, except in aligned files, where they are one empty side, and in plain text,
-    where they are lines like others.
+    A fault raises UserError with its file and line; with `on_fault` it is handed over and its example left out. Blank
+    lines are passed over, except in aligned files, where they are an empty side, and in plain text, where they are
+    lines like others.
     """
     report = on_fault or refuse
     check_encoding(encoding)
@@ -71,11 +73,11 @@ def read_pairs(
         yield from read(path, form, report, encoding)
 
 
-def read_plain(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[Pair]:
-    """The lines of a text as they are, blank ones and blanks at their ends included."""
+def read_plain(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[TextExample]:
+    """Yield the lines of a text as they are, with blank lines and with blanks at the ends."""
     del form
     for number, text in read_text(path, report, encoding):
-        yield Pair(text, "", str(path), number)
+        yield Example(text, "", str(path), number)
 
 
 READERS = {

@@ -1,16 +1,17 @@
-"""What a set of pairs, sentences, texts or lines is like, in figures."""
+"""Statistics of a set of examples."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-NOUNS = {"convert": "pair", "tag": "sentence", "classify": "text", "continue": "line"}
+from regard.data.example import UNITS
+
 SHOWN_LABELS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How long texts are."""
+    """Lengths of texts."""
 
     median: int
     most: int  # 95 % are at most this long
@@ -19,7 +20,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What the sources, or the targets, are like."""
+    """Statistics of the sources, or of the targets."""
 
     characters: Spread
     words: Spread
@@ -29,7 +30,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a set of pairs is like."""
+    """Statistics of a set of examples."""
 
     task: str
     pairs: int
@@ -44,14 +45,14 @@ class Statistics:
 
 
 def render_statistics(statistics: Statistics) -> list[str]:
-    """The figures for a terminal, line by line."""
-    noun = NOUNS[statistics.task] + "s"
+    """Return the statistics for a terminal, line by line."""
+    noun = UNITS[statistics.task] + "s"
     lines = [f"{statistics.pairs:,} {noun}, of which {statistics.duplicates:,} occurred before."]
     if statistics.task == "convert":
         lines += [*_render_side("source", statistics.source), *_render_side("target", statistics.target)]
         lines.append(f"{statistics.symbol_share:.0%} of the targets are rows of space-separated symbols.")
     else:
-        lines += [*_render_side(NOUNS[statistics.task], statistics.source), *_render_labels(statistics)]
+        lines += [*_render_side(UNITS[statistics.task], statistics.source), *_render_labels(statistics)]
     if statistics.test_pairs:
         share = statistics.test_sources_seen / statistics.test_pairs
         what = "the sources of " if statistics.task == "convert" else ""
@@ -72,7 +73,7 @@ def _render_side(name: str, side: Side) -> list[str]:
 
 
 def _render_labels(statistics: Statistics) -> list[str]:
-    """How often each label or tag occurs, and those that only the test has."""
+    """Return the frequency of each label or tag, and those that only the test has."""
     lines = []
     noun = "tag" if statistics.task == "tag" else "label"
     if statistics.labels:

@@ -13,7 +13,8 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-from regard.data.forms import Format, Pair, Sample, are_labels, make_pair
+from regard.data.example import TextExample, make_example
+from regard.data.format import Format, Sample, are_labels
 from regard.data.lines import UTF_8, Fault, OnFault, read_text
 from regard.errors import UserError
 
@@ -32,16 +33,16 @@ DICTIONARY_VARIANT = re.compile(r"(?<=.)\(\d+\)$")  # READ(1) is a second pronun
 DICTIONARY_COMMENT = ";;;"
 
 
-# ---------------------------------------------------------------------------------------------- recognising
+# ---------------------------------------------------------------------------------------------- recognition
 
 
 def recognise_table(sample: Sample, task: str | None, sure: bool) -> Format | None:
-    """The form of one file that holds both sides in columns, or None."""
+    """Return the format of one file that holds both sides in columns, or None."""
     if task not in (None, "convert", "classify"):
         return None
-    found = _recognise_csv(sample, task, sure) or _recognise_tsv(sample, task, sure)
-    if found is not None or task == "classify":
-        return found
+    form = _recognise_csv(sample, task, sure) or _recognise_tsv(sample, task, sure)
+    if form is not None or task == "classify":
+        return form
     entries = [line for line in sample.filled if not line.startswith(DICTIONARY_COMMENT)]
     if entries and sum(DICTIONARY_LINE.fullmatch(line) is not None for line in entries) >= 0.9 * len(entries):
         return Format("dictionary", 2, "a pronouncing dictionary: a word, two spaces, its symbols")
@@ -56,9 +57,9 @@ def _recognise_tsv(sample: Sample, task: str | None, sure: bool) -> Format | Non
     fields = lines[0].split("\t")
     named = _named_columns(fields, task)
     if named is not None:
-        found, source, target = named
+        implied, source, target = named
         description = f"tab-separated columns with a header: {fields[source]} and {fields[target]}"
-        return Format("tsv", len(fields), description, (source,), target, header=True, task=found)
+        return Format("tsv", len(fields), description, (source,), target, header=True, task=implied)
     rows = [line.split("\t") for line in lines if line.count("\t") == columns - 1]
     if columns == 2:
         return _two_columns(rows, task, sure)
@@ -96,9 +97,9 @@ def _three_columns(rows: list[list[str]], path: str) -> Format:
 
 
 def _likeness(column: list[str]) -> float:
-    """How much a column looks like features: 0 not at all, up to 1 like single ones, above it like several in each.
+    """Return the likeness of a column to features: 0 for none, up to 1 for single ones, above 1 for several in each.
 
-    Any capitalised word could be a single feature; features are those that recur, or have capitals alone (PL).
+    Any capitalised word could be a single feature; features recur, or consist of capitals alone (PL).
     """
     several = sum(FEATURES.fullmatch(value) is not None for value in column)
     single = sum(FEATURE.fullmatch(value) is not None for value in column)
@@ -111,7 +112,7 @@ def _likeness(column: list[str]) -> float:
 
 
 def _label_column(rows: Sequence[Sequence[str]], sure: bool) -> int | None:
-    """Which of two columns labels the other; where it is `sure` that one does, the less varied or the shorter one."""
+    """Return the column that labels the other; if it is `sure` that one does, the less varied or the shorter one."""
     if not rows:
         return None
     first, second = ([row[column].strip() for row in rows] for column in (0, 1))
@@ -126,7 +127,7 @@ def _label_column(rows: Sequence[Sequence[str]], sure: bool) -> int | None:
 
 
 def _recognise_csv(sample: Sample, task: str | None, sure: bool) -> Format | None:
-    """CSV, if the header uses known names or the file's name says so (a sentence may well begin "source, ")."""
+    """Return CSV if the header has known names or the file's name says so; a sentence may well begin "source, "."""
     for delimiter in ",;":
         fields = next(iter(_parsed(sample.filled[:1], delimiter)), [])
         named = _named_columns(fields, task)
@@ -138,7 +139,7 @@ def _recognise_csv(sample: Sample, task: str | None, sure: bool) -> Format | Non
 
 
 def guess_csv(sample: Sample, task: str | None, sure: bool) -> Format | None:
-    """CSV with a header of other names, if nearly every record has the same number of fields as the header."""
+    """Return CSV with a header of unknown names if nearly every record has as many fields as the header."""
     columns = 0
     for delimiter in ",;":
         fields, rows = _records(sample, delimiter)
@@ -166,10 +167,10 @@ def guess_csv(sample: Sample, task: str | None, sure: bool) -> Format | None:
 
 
 def _records(sample: Sample, delimiter: str) -> tuple[list[str], list[list[str]]]:
-    """The header and the records that are as wide, or nothing if they are few.
+    """Return the header and the records that are as wide, or nothing if they are few.
 
-    Quoted fields of a CSV file may go over several lines; but if one is never closed, it hides all that follow, and
-    lines tell more. In what may be plain text a quote says nothing.
+    Quoted fields of a CSV file may span several lines. If one is never closed, it hides all that follow: then each line
+    is a record. In what may be plain text a quote means nothing.
     """
     whole = _parsed([f"{line}\n" for line in sample.lines], delimiter) if CSV_NAME.search(sample.path) else []
     for records in (whole, [record for line in sample.filled for record in _parsed([line], delimiter) or [[]]]):
@@ -181,7 +182,7 @@ def _records(sample: Sample, delimiter: str) -> tuple[list[str], list[list[str]]
 
 
 def _parsed(lines: list[str], delimiter: str) -> list[list[str]]:
-    """The records of some lines, as far as they can be read: a line of text may be longer than any field."""
+    """Return the records of some lines up to the first that cannot be parsed, such as a very long line of text."""
     records: list[list[str]] = []
     with suppress(csv.Error):
         records.extend([field.strip() for field in fields] for fields in csv.reader(lines, delimiter=delimiter))
@@ -194,7 +195,7 @@ def _csv_format(fields: list[str], task: str, source: int, target: int, delimite
 
 
 def _named_columns(fields: list[str], task: str | None) -> tuple[str, int, int] | None:
-    """The task that a header's names speak of (unless it is given), and its columns of source and target."""
+    """Return the task that the names of a header imply (unless it is given), and its columns of source and target."""
     names = [field.strip().lower() for field in fields]
     known = [("convert", PAIR_NAMES), ("classify", LABELLED_NAMES)]
     for spoken_of, sides in known if task != "classify" else reversed(known):
@@ -207,22 +208,22 @@ def _named_columns(fields: list[str], task: str | None) -> tuple[str, int, int] 
 # ---------------------------------------------------------------------------------------------- reading
 
 
-def read_table(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[Pair]:
-    """The pairs of a file of the kind "tsv", "csv" or "dictionary"."""
+def read_table(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[TextExample]:
+    """Yield the examples of a file of the kind "tsv", "csv" or "dictionary"."""
     return (_read_csv if form.kind == "csv" else _read_columns)(path, form, report, encoding)
 
 
-def _select(fields: list[str], form: Format, file: str, line: int, report: OnFault) -> Pair | None:
+def _select(fields: list[str], form: Format, file: str, line: int, report: OnFault) -> TextExample | None:
     if len(fields) != form.columns:
         what = f"has {len(fields)} columns, expected {form.columns} ({form.description})"
         report(Fault(file, line, what, "wrong number of columns"))
         return None
     source = "\t".join(fields[column].strip() for column in form.source)
-    return make_pair(source, fields[form.target], file, line, report, form.task)
+    return make_example(source, fields[form.target], file, line, report, form.task)
 
 
-def _read_columns(path: Path | str, form: Format, report: OnFault, encoding: str) -> Iterator[Pair]:
-    """One pair a line: tab-separated columns, or a dictionary."""
+def _read_columns(path: Path | str, form: Format, report: OnFault, encoding: str) -> Iterator[TextExample]:
+    """Yield one example for each line of tab-separated columns or of a dictionary."""
     file = str(path)
     header = form.header
     for number, text in read_text(path, report, encoding):
@@ -234,9 +235,9 @@ def _read_columns(path: Path | str, form: Format, report: OnFault, encoding: str
         if form.kind == "dictionary" and text.startswith(DICTIONARY_COMMENT):
             continue
         fields = text.split("\t") if form.kind == "tsv" else _dictionary_fields(text)
-        pair = _select(fields, form, file, number, report)
-        if pair is not None:
-            yield pair
+        example = _select(fields, form, file, number, report)
+        if example is not None:
+            yield example
 
 
 def _dictionary_fields(text: str) -> list[str]:
@@ -244,8 +245,8 @@ def _dictionary_fields(text: str) -> list[str]:
     return [DICTIONARY_VARIANT.sub("", match[1]), match[2]] if match else [text]
 
 
-def _read_csv(path: Path | str, form: Format, report: OnFault, encoding: str) -> Iterator[Pair]:
-    """Records of a CSV file; a quoted field may go over several lines, and its line breaks become spaces."""
+def _read_csv(path: Path | str, form: Format, report: OnFault, encoding: str) -> Iterator[TextExample]:
+    """Yield the records of a CSV file; line breaks inside a quoted field become spaces."""
     file = str(path)
     current = 0
 
@@ -265,15 +266,15 @@ def _read_csv(path: Path | str, form: Format, report: OnFault, encoding: str) ->
         if header:
             header = False
         elif fields is not None:
-            pair = _select([field.replace("\n", " ") for field in fields], form, file, start, report)
-            if pair is not None:
-                yield pair
+            example = _select([field.replace("\n", " ") for field in fields], form, file, start, report)
+            if example is not None:
+                yield example
 
 
 def _csv_record(
     first: str, feed: Iterator[str], delimiter: str, file: str, start: int, report: OnFault
 ) -> list[str] | None:
-    """One record: the line given and as many more as its quotes ask for."""
+    """Return one record: the line given and as many more as its open quotes need."""
     try:
         return next(csv.reader(chain([first], feed), delimiter=delimiter, strict=True))
     except csv.Error as error:

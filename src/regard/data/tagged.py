@@ -2,7 +2,7 @@
 
 CoNLL columns have the word in the first and the tag in the last column, separated by tabs or blanks. CoNLL-U has ten
 columns separated by tabs: the number of the word, the word, its lemma, its part of speech (UPOS), and others. To read
-another column of either, replace `target` of the form.
+another column of either, replace `target` of the format.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from regard.data.forms import Format, Pair, Sample, few
+from regard.data.example import Example, TextExample
+from regard.data.format import Format, Sample, few
 from regard.data.lines import UTF_8, Fault, OnFault, decode_line, read_lines
+from regard.text.spans import is_span_tag
 
 COLUMNS_OF_CONLLU = 10
 WORD, UPOS = 1, 3
@@ -22,20 +24,19 @@ NUMBER = re.compile(r"\d+")
 PASSED_OVER = re.compile(r"\d+[-.]\d+")  # 3-4 is one token written for words 3 and 4, 5.1 a word that is not written
 COMMENT = re.compile(r"#(\s|$|begin |end )")
 DOCUMENT = "-DOCSTART-"
-SPAN_TAG = re.compile(r"O|[BIESLUM][-_].+")
 NO_BREAK = "\u00a0"
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a line, separated by blanks or tabs; the no-break space stays inside its word."""
+    """Return the words of a line, separated by blanks or tabs; the no-break space stays inside its word."""
     return [word for word in text.replace("\t", " ").split(" ") if word]
 
 
-# ---------------------------------------------------------------------------------------------- recognising
+# ---------------------------------------------------------------------------------------------- recognition
 
 
 def recognise_tagged(sample: Sample, task: str | None, sure: bool) -> Format | None:
-    """The form of one file of tagged sentences, or None."""
+    """Return the format of one file of tagged sentences, or None."""
     if task not in (None, "tag"):
         return None
     return _recognise_conllu(sample) or _recognise_columns(sample, sure)
@@ -67,12 +68,12 @@ def _recognise_columns(sample: Sample, sure: bool) -> Format | None:
 
 
 def _are_blocks_of_tags(lines: list[str], rows: list[list[str]]) -> bool:
-    """Whether blank lines set off blocks of several words, and the last column has few values or names spans."""
+    """Return True if blank lines separate blocks of several words, and the last column has few values or span tags."""
     blocks = sum(filled for filled, _ in groupby(lines, lambda line: bool(line.strip())))
     if len(rows) < 1.5 * blocks or not any(not line.strip() for line in lines[:-1]):
         return False
     words, tags = [row[0] for row in rows], [row[-1] for row in rows]
-    spans = sum(SPAN_TAG.fullmatch(tag) is not None for tag in tags)
+    spans = sum(is_span_tag(tag) for tag in tags)
     return sum(" " not in word.strip() for word in words) >= 0.9 * len(words) and (
         few(tags) or spans >= 0.95 * len(tags)
     )
@@ -81,8 +82,8 @@ def _are_blocks_of_tags(lines: list[str], rows: list[list[str]]) -> bool:
 # ---------------------------------------------------------------------------------------------- reading
 
 
-def read_tagged(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[Pair]:
-    """The sentences of a file of the kind "columns" or "conllu"; one with a fault anywhere is left out whole."""
+def read_tagged(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[TextExample]:
+    """Yield the sentences of a file of the kind "columns" or "conllu"; one with a fault is left out as a whole."""
     file = str(path)
     block: list[tuple[int, str | None]] = []
     for number, raw in read_lines(path):
@@ -90,17 +91,17 @@ def read_tagged(path: Path | str, form: Format, report: OnFault, encoding: str =
         if text is None or text.strip():
             block.append((number, text))
             continue
-        pair = _sentence(block, form, file, report)
+        example = _sentence(block, form, file, report)
         block = []
-        if pair is not None:
-            yield pair
-    pair = _sentence(block, form, file, report)
-    if pair is not None:
-        yield pair
+        if example is not None:
+            yield example
+    example = _sentence(block, form, file, report)
+    if example is not None:
+        yield example
 
 
-def _sentence(block: list[tuple[int, str | None]], form: Format, file: str, report: OnFault) -> Pair | None:
-    """The words and tags of one block, placed at its first word."""
+def _sentence(block: list[tuple[int, str | None]], form: Format, file: str, report: OnFault) -> TextExample | None:
+    """Return the words and tags of one block, with the line of its first word."""
     words: list[str] = []
     tags: list[str] = []
     sound, start = True, 0
@@ -119,7 +120,7 @@ def _sentence(block: list[tuple[int, str | None]], form: Format, file: str, repo
             continue
         words.append(fields[form.source[0]].replace(" ", NO_BREAK))
         tags.append(fields[form.target].replace(" ", NO_BREAK))
-    return Pair(" ".join(words), " ".join(tags), file, start) if words and sound else None
+    return Example(" ".join(words), " ".join(tags), file, start) if words and sound else None
 
 
 def _fields(text: str, delimiter: str) -> list[str]:
@@ -127,9 +128,9 @@ def _fields(text: str, delimiter: str) -> list[str]:
 
 
 def _is_passed_over(text: str, fields: list[str], form: Format) -> bool:
-    """Comments, borders of documents, and the lines of CoNLL-U that are no words.
+    """Return True for comments, document borders, and the lines of CoNLL-U that are not words.
 
-    In CoNLL columns a word may itself be #, so that only a line of another width is a comment.
+    In CoNLL columns a word may itself be #: only a line of another width is a comment.
     """
     if form.kind == "conllu":
         return text.startswith("#") or PASSED_OVER.fullmatch(fields[0]) is not None
@@ -137,7 +138,7 @@ def _is_passed_over(text: str, fields: list[str], form: Format) -> bool:
 
 
 def _fault(fields: list[str], form: Format) -> tuple[str, str] | None:
-    """What is wrong with the columns of a word, and the kind of fault."""
+    """Return the fault in the columns of a word and its kind, or None."""
     if len(fields) != form.columns:
         what = f"has {len(fields)} columns, expected {form.columns} ({form.description})"
         return what, "wrong number of columns"

@@ -12,25 +12,29 @@ import shutil
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard import sums
 from regard.attention import MultiHead
-from regard.attention.positions import Learned
-from regard.backbones.transformer import DecoderLayer, EncoderLayer, FeedForward
-from regard.config import Transformer
+from regard.backbones.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward
 from regard.errors import UserError
 from regard.inputs.embedding import Embedding
-from regard.inputs.foreign import Foreign
-from regard.inputs.tokens import END, PAD, SPECIALS, START, UNKNOWN, Tokenizer
-from regard.outputs.convert import Convert
-from regard.preparing import read
-from regard.running import Model
+from regard.inputs.tokens import TokenStem
+from regard.layers.stem import Marks
+from regard.models.settings import TransformerPair
+from regard.network import Network
+from regard.outputs.convert.head import ConvertHead
+from regard.outputs.convert.output import Convert
+from regard.runs import checksums
+from regard.runs.build import read
+from regard.runs.model import Model
+from regard.task import Task
+from regard.text.published import PublishedTokenizer
+from regard.text.tokenizer import END, PAD, SPECIALS, START, UNKNOWN, Tokenizer
 
 TOLERANCE = 1e-4  # between the log-probabilities of a model and of what was exported of it
 MOST = 16_384  # positions of a table
@@ -41,10 +45,28 @@ REASONS = {
     "t5": "all its layers share one table of distances",
     "transformer-xl": "it has no such attention",
 }
-Rows = list[list[int]]
+Ids = list[list[int]]  # rows of tokens
+
+
+class Vocabularies(NamedTuple):
+    """The vocabularies of source and target."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+
+class _Sides(NamedTuple):
+    """The parts of a network, as CTranslate2 divides it."""
+
+    source: Embedding
+    encoder: Encoder
+    target: Embedding
+    decoder: Decoder
+    output: nn.Linear
 
 
 def library() -> Any:
+    """Return the module of CTranslate2."""
     try:
         return importlib.import_module("ctranslate2")
     except ImportError as error:
@@ -52,9 +74,9 @@ def library() -> Any:
 
 
 def translator(folder: Path, kind: str = "float32", workers: int = 1) -> Any:
-    """A converted model, ready to answer by workers of one thread each.
+    """Load a converted model, to answer by workers of one thread each.
 
-    It shares OpenMP with torch and leaves it with one thread: torch gets its own back.
+    CTranslate2 shares OpenMP with torch and leaves it with one thread: torch gets its own back.
     """
     threads = torch.get_num_threads()
     try:
@@ -63,16 +85,18 @@ def translator(folder: Path, kind: str = "float32", workers: int = 1) -> Any:
         torch.set_num_threads(threads)
 
 
-def refuse(model: Model) -> Convert:
-    """The task of a model that CTranslate2 can express; any other is refused with the reason."""
-    task, kind = model.task, getattr(model.config.model, "kind", "model")
-    if not isinstance(task, Convert):
+def refuse(model: Model) -> None:
+    """Refuse a model that CTranslate2 cannot express, with the reason."""
+    task, settings = model.task, model.config.model
+    if not isinstance(task.output, Convert) or task.input.alphabet is None:
+        what = task.does if task.input.alphabet is not None else f"reads {task.input.noun}"
         raise UserError(
-            f"A model that {task.does} is not converted for CTranslate2: expected a Transformer of the task convert."
+            f"A model that {what} is not converted for CTranslate2: expected a Transformer of the task convert."
         )
-    settings = model.config.model
-    if not isinstance(settings, Transformer):
-        raise UserError(f"model.kind is {kind}: CTranslate2 cannot express it, because it runs Transformers only.")
+    if not isinstance(settings, TransformerPair):
+        raise UserError(
+            f"model.kind is {settings.kind}: CTranslate2 cannot express it, because it runs Transformers only."
+        )
     if settings.position in REASONS:
         reason = REASONS[settings.position]
         raise UserError(f"model.position is {settings.position}: CTranslate2 cannot express it, because {reason}.")
@@ -81,53 +105,60 @@ def refuse(model: Model) -> Convert:
             f"model.ngrams is {settings.ngrams}: CTranslate2 cannot express it, because it has vectors of tokens only: "
             "train with --set model.ngrams=1."
         )
-    return task
+
+
+def vocabularies(task: Task) -> Vocabularies:
+    """Return the vocabularies of a task that was not refused."""
+    assert isinstance(task.output, Convert)
+    assert task.input.alphabet is not None
+    return Vocabularies(task.input.alphabet, task.output.vocabulary)
 
 
 def export(model: Model, folder: Path) -> float:
-    """A new folder for CTranslate2; it is read back, and the largest difference of log-probabilities is returned."""
+    """Write a new folder for CTranslate2, read it back, and return the largest difference of log-probabilities."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists already: name another folder with -o.")
-    with sums.writing(folder):
+    with checksums.writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
     return write(model, folder)
 
 
 def write(model: Model, folder: Path, more: Mapping[str, bytes] | None = None) -> float:
-    """The converted model and `more` files with their sums, under the folder's name only when all of it was compared
-    with the torch model and is on disk; the largest difference of log-probabilities. A folder that was there is
-    replaced."""
+    """Write the converted model and `more` files with their checksums; return the largest difference of
+    log-probabilities. The folder gets its name when all of it was compared with the torch model and is on disk. It
+    replaces one that was there."""
     partial = folder.with_name(f".{folder.name}.partial")
     described = specification(model)
     try:
-        with sums.writing(folder):
+        with checksums.writing(folder):
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
             described.save(str(partial))
             for name, content in (more or {}).items():
                 (partial / name).write_bytes(content)
         difference = compared(model, partial)
-        with sums.writing(folder):
+        with checksums.writing(folder):
             for path in partial.iterdir():
-                sums.sync(path)
-            sums.write_sums(partial, {path.name: [sums.sha256(path)] for path in sorted(partial.iterdir())})
+                checksums.sync(path)
+            checksums.write_sums(partial, {path.name: [checksums.sha256(path)] for path in sorted(partial.iterdir())})
             if folder.exists():
                 shutil.rmtree(folder)
             os.replace(partial, folder)
-            sums.sync(folder.parent)
+            checksums.sync(folder.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return difference
 
 
-# ---- what CTranslate2 calls a model --------------------------------------------------------------------------------
+# ---- the model by CTranslate2's names --------------------------------------------------------------------------------
 
 
 def specification(model: Model) -> Any:
-    """Our network with CTranslate2's names."""
-    task, settings, specs = refuse(model), model.config.model, library().specs
-    assert isinstance(settings, Transformer)
-    network, count = task.network, settings.layers
+    """Return the network with CTranslate2's names."""
+    refuse(model)
+    settings, specs = model.config.model, library().specs
+    assert isinstance(settings, TransformerPair)
+    own, count = _sides(model.network), settings.layers
     given: dict[str, Any] = {
         "pre_norm": settings.norm == "pre",
         "activation": getattr(specs.Activation, ACTIVATIONS[settings.activation]),
@@ -135,44 +166,52 @@ def specification(model: Model) -> Any:
     }
     if settings.position == "rotary":
         given |= {"rotary_dim": settings.width // settings.heads, "rotary_interleave": False, "rotary_base": 10000.0}
-    # Where the target looked is read from the layer that our own alignments are taken from, as a mean over its heads.
-    looked = {"alignment_layer": max(0, count - 2), "alignment_heads": 0}
+    # The layer that our own alignments are taken from, as a mean over its heads.
+    aligning = {"alignment_layer": max(0, count - 2), "alignment_heads": 0}
     try:
         spec = specs.TransformerSpec(
             specs.TransformerEncoderSpec(count, settings.heads, **given),
-            specs.TransformerDecoderSpec(count, settings.heads, **given, **looked),
+            specs.TransformerDecoderSpec(count, settings.heads, **given, **aligning),
         )
     except TypeError as error:
         raise UserError(
             f"CTranslate2 {library().__version__} is too old for this model ({error}): upgrade it."
         ) from error
     length = positions(model)
-    _embed(spec.encoder, spec.encoder.embeddings[0], network.source, settings.position, length)
-    _embed(spec.decoder, spec.decoder.embeddings, network.target, settings.position, length)
-    for ours, theirs in zip(_layers(network.encoder), spec.encoder.layer, strict=True):
+    _embed(spec.encoder, spec.encoder.embeddings[0], own.source, settings.position, length)
+    _embed(spec.decoder, spec.decoder.embeddings, own.target, settings.position, length)
+    for ours, theirs in zip(_layers(own.encoder), spec.encoder.layer, strict=True):
         _encoder_layer(ours, theirs)
-    for ours, theirs in zip(_layers(network.decoder), spec.decoder.layer, strict=True):
+    for ours, theirs in zip(_layers(own.decoder), spec.decoder.layer, strict=True):
         _decoder_layer(ours, theirs)
-    for ours, theirs in ((network.encoder, spec.encoder), (network.decoder, spec.decoder)):
-        if settings.norm == "pre":
-            _norm(ours.norm, theirs.layer_norm)
-    _linear(spec.decoder.projection, network.head)
-    _vocabularies(spec, task)
+    if settings.norm == "pre":
+        _norm(own.encoder.norm, spec.encoder.layer_norm)
+        _norm(own.decoder.norm, spec.decoder.layer_norm)
+    _linear(spec.decoder.projection, own.output)
+    _register(spec, model.task, epsilon=_layers(own.decoder)[0].around_feed.norm.eps)
     spec.validate()
     spec.optimize()  # what is tied is written once
     return spec
 
 
+def _sides(network: Network) -> _Sides:
+    """Return the parts of a network that was not refused."""
+    stem, encoder, head = network.stem, network.backbone, network.head
+    assert isinstance(stem, TokenStem)
+    assert isinstance(stem.embedding, Embedding)
+    assert isinstance(encoder, Encoder)
+    assert isinstance(head, ConvertHead)
+    assert isinstance(head.decoder, Decoder)
+    return _Sides(stem.embedding, encoder, head.target, head.decoder, head.output)
+
+
 def positions(model: Model) -> int:
-    """How many positions the converted model has on either side: those of every source and answer that the run's own
-    settings allow; longer ones are not for it."""
-    task, config = model.task, model.config
-    assert isinstance(task, Convert)
-    table = getattr(task.network.source.place, "table", None)
-    if isinstance(table, Learned):
-        return len(table.table)
-    longest: int = 2 + max(task.longest, task.how.longest, config.data.longest)
-    return min(MOST, longest)
+    """Return how many positions the converted model has on either side: those of every source and answer that the
+    run's own settings allow. Torch does what is longer."""
+    output = model.task.output
+    assert isinstance(output, Convert)
+    table = model.network.longest
+    return min(MOST, 2 + max(output.longest, output.how.longest)) if table is None else table
 
 
 def _layers(side: nn.Module) -> Any:
@@ -193,12 +232,15 @@ def _embed(side: Any, embeddings: Any, ours: Embedding, position: str, length: i
 
 
 def _encoder_layer(ours: EncoderLayer, theirs: Any) -> None:
+    assert isinstance(ours.attention, MultiHead)
     _self_attention(ours.attention, theirs.self_attention)
     _norm(ours.around_attention.norm, theirs.self_attention.layer_norm)
     _feed(ours.feed, ours.around_feed.norm, theirs.ffn)
 
 
 def _decoder_layer(ours: DecoderLayer, theirs: Any) -> None:
+    assert isinstance(ours.own, MultiHead)
+    assert isinstance(ours.cross, MultiHead)
     _self_attention(ours.own, theirs.self_attention)
     _norm(ours.around_own.norm, theirs.self_attention.layer_norm)
     _linear(theirs.attention.linear[0], ours.cross.q_proj)
@@ -224,7 +266,7 @@ def _feed(ours: FeedForward, norm: nn.Module, theirs: Any) -> None:
 
 
 def _linear(theirs: Any, *ours: nn.Module) -> None:
-    """Linear maps of one input as one."""
+    """Write linear maps of one input as one."""
     theirs.weight = np.concatenate([_numbers(each.weight) for each in ours])
     theirs.bias = np.concatenate([_numbers(each.bias) for each in ours])
 
@@ -234,60 +276,61 @@ def _norm(ours: Any, theirs: Any) -> None:
 
 
 def _numbers(tensor: Any) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = tensor.detach().cpu().float().numpy()
-    return found
+    numbers: NDArray[np.float32] = tensor.detach().cpu().float().numpy()
+    return numbers
 
 
 # ---- vocabularies --------------------------------------------------------------------------------------------------
 
 
-def _vocabularies(spec: Any, task: Convert) -> None:
-    source, target = names(task.source), names(task.target)
+def _register(spec: Any, task: Task, *, epsilon: float) -> None:
+    """Write the vocabularies and the special tokens."""
+    source, target = map(names, vocabularies(task))
     spec.register_source_vocabulary(source)
     spec.register_target_vocabulary(target)
     config = spec.config
     config.unk_token, config.bos_token, config.eos_token = target[UNKNOWN], target[START], target[END]
-    config.decoder_start_token, config.add_source_eos = target[START], task.network.closed
-    config.layer_norm_epsilon = _layers(task.network.decoder)[0].around_feed.norm.eps
+    config.decoder_start_token, config.add_source_eos = target[START], Marks.LAST in task.input.marks
+    config.layer_norm_epsilon = epsilon
 
 
 def names(vocabulary: Tokenizer) -> list[str]:
-    """A different name for each id: the token itself, or its number where there is no token."""
-    if isinstance(vocabulary, Foreign):
-        found = [vocabulary.token(id) for id in range(vocabulary.size)]
+    """Return a different name for each id: the token itself, or its number where there is no token."""
+    if isinstance(vocabulary, PublishedTokenizer):
+        tokens = [vocabulary.token(id) for id in range(vocabulary.size)]
     else:
         listed = vocabulary.content()["model"]["vocab"]
-        found = (
+        tokens = (
             sorted(listed, key=lambda piece: int(listed[piece]))
             if isinstance(listed, dict)
             else [piece for piece, _ in listed]
         )
-    found[: len(SPECIALS)] = [name or own for name, own in zip(found, SPECIALS, strict=False)]
+    tokens[: len(SPECIALS)] = [name or own for name, own in zip(tokens, SPECIALS, strict=False)]
     taken: set[str] = set()
-    for id, name in enumerate(found):
-        found[id] = f"< {id} >" if not name or name in taken else name
-        taken.add(found[id])
-    return found
+    for id, name in enumerate(tokens):
+        tokens[id] = f"< {id} >" if not name or name in taken else name
+        taken.add(tokens[id])
+    return tokens
 
 
-# ---- is it the same model? -----------------------------------------------------------------------------------------
+# ---- comparison with the torch model -------------------------------------------------------------------------------
 
 
 def compared(model: Model, folder: Path) -> float:
-    """The largest difference of log-probabilities to the torch model; more than the tolerance is refused.
+    """Return the largest difference of log-probabilities to the torch model; refuse more than the tolerance.
 
     Random ids of several lengths, and texts of the run's data where there are any; each token of greedy answers must be
     the best of the torch model too.
     """
-    task = refuse(model)
+    task = model.task
     engine = translator(folder)
     sources, targets = _examples(model)
-    source_names, target_names = names(task.source), names(task.target)
+    source_names, target_names = map(names, vocabularies(task))
     given = [[source_names[id] for id in row] for row in sources]
     scored = engine.score_batch(given, [[target_names[id] for id in row] for row in targets], max_input_length=0)
-    found = torch.tensor([value for each in scored for value in each.log_probs])
+    theirs = torch.tensor([value for each in scored for value in each.log_probs])
     expected = torch.cat([_log_probabilities(task, *row)[1] for row in zip(sources, targets, strict=True)])
-    difference = float((found - expected).abs().max())
+    difference = float((theirs - expected).abs().max())
     ids = {name: id for id, name in enumerate(target_names)}
     answers = engine.translate_batch(
         given, beam_size=1, max_input_length=0, max_decoding_length=16, min_decoding_length=0,
@@ -306,37 +349,36 @@ def compared(model: Model, folder: Path) -> float:
 
 
 @torch.no_grad()
-def _log_probabilities(task: Convert, source: list[int], target: list[int]) -> tuple[Tensor, Tensor]:
-    """For each token of a target and its end the best log-probability of all that may be written, and its own."""
+def _log_probabilities(task: Task, source: list[int], target: list[int]) -> tuple[Tensor, Tensor]:
+    """Return, for each token of a target and its end, the best log-probability of all allowed tokens, and its own."""
     task.network.eval()
-    batch = task.batch([(source, [*target, END])])
-    found = task.network(batch)[0].float().log_softmax(-1)
-    allowed = found.clone()
+    wanted = [*target, END]
+    logs = task.network.scores(task.batch([(source, wanted)]))[0].float().log_softmax(-1)
+    allowed = logs.clone()
     allowed[:, [PAD, START]] = -torch.inf
-    return allowed.max(-1).values, found.gather(-1, batch.target[0][:, None])[:, 0]
+    return allowed.max(-1).values, logs[range(len(wanted)), wanted]
 
 
-def _examples(model: Model) -> tuple[Rows, Rows]:
-    """Sources and targets that the converted model has positions for."""
-    task = refuse(model)
+def _examples(model: Model) -> tuple[Ids, Ids]:
+    """Return sources and targets that the converted model has positions for."""
     most, generator = min(64, positions(model) - 2), np.random.default_rng(1)
     lengths = [n for n in (1, 2, 5, 12, 30, most) if n <= most]
 
-    def rows(size: int, counts: list[int]) -> Rows:
+    def rows(size: int, counts: list[int]) -> Ids:
         return [generator.integers(min(4, size - 1), size, n).tolist() for n in counts]
 
-    sources, targets = rows(task.source.size, lengths), rows(task.target.size, [*reversed(lengths)])
-    for source, target in islice(_pairs(model), 20):
-        sources.append(source[:most] or [UNKNOWN])
-        targets.append(target[:most])
+    source, target = vocabularies(model.task)
+    sources, targets = rows(source.size, lengths), rows(target.size, [*reversed(lengths)])
+    for text, answer in islice(_pairs(model), 20):
+        sources.append(source.encode(text)[:most] or [UNKNOWN])
+        targets.append(target.encode(answer)[:most])
     return sources, targets
 
 
-def _pairs(model: Model) -> Iterator[tuple[list[int], list[int]]]:
-    """The first of the run's data, where it can be read."""
-    task = refuse(model)
+def _pairs(model: Model) -> Iterator[tuple[str, str]]:
+    """Yield the run's data, where it can be read."""
     try:
-        for pair in read(model.config.data.train, model.config.task, model.config.data):
-            yield task.source.encode(pair.source), task.target.encode(pair.target)
+        for example in read(model.config, model.config.data.train):
+            yield example.source, example.target
     except UserError:
         return

@@ -11,11 +11,11 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from regard.checkpoint import Shapes
 from regard.errors import UserError
-from regard.inputs import foreign
-from regard.inputs.foreign import Foreign
-from regard.inputs.tokens import parsed, understood
+from regard.runs.checkpoint import Shapes
+from regard.text import published
+from regard.text.published import PublishedTokenizer
+from regard.text.tokenizer import parsed, understood
 
 CONFIG, WEIGHTS, TOKENIZER, TOKENIZER_CONFIG = (
     "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"
@@ -27,7 +27,7 @@ LARGEST = 1 << 20  # bytes of a config.json
 
 @dataclass(frozen=True)
 class Facts:
-    """What a config.json says; every fault is a sentence that names the key."""
+    """The content of a config.json; every fault is a sentence that names the key."""
 
     values: dict[str, Any]
     path: Path
@@ -61,7 +61,7 @@ class Facts:
         return float(value)
 
     def id(self, key: str, default: int | None = None) -> int | None:
-        """A token's number; the first of several."""
+        """Return a token's number; the first of several."""
         value = self.get(key, default)
         value = value[0] if isinstance(value, list) and value else value
         if value is not None and (not isinstance(value, int) or not 0 <= value < 10**7):
@@ -69,7 +69,7 @@ class Facts:
         return value
 
     def demand(self, key: str, expected: Any, default: Any = None) -> None:
-        """Refuse whatever this model cannot be with us."""
+        """Refuse any other value: Regard has no such model."""
         value = self.get(key, expected if default is None else default)
         if value != expected:
             raise UserError(f"{self.path}: {key} is {value!r}: only a model with {expected!r} can be taken up.")
@@ -93,7 +93,7 @@ PUBLISHED = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_new", "swish": "
 
 
 def need(folder: Path, name: str) -> Path:
-    """A file of the folder, or a sentence about what is there instead."""
+    """Return the path of a file in the folder; refuse a folder without it, and say what is there instead."""
     path = folder / name
     if path.is_file():
         return path
@@ -157,9 +157,11 @@ class Vocabulary:
         if path.stat().st_size > (1 << 22) + 1000 * rows:
             raise UserError(f"{path} has {path.stat().st_size:,} bytes, too many for the {rows:,} tokens of {CONFIG}.")
         self.file = parsed(path)
-        count = foreign.tokens_in(self.file, path)
+        count = published.tokens_in(self.file, path)
         if count > rows:
             raise UserError(f"{path} has {count:,} tokens, but vocab_size in {CONFIG} is {rows:,}.")
+        if rows > count + published.SPARE_ROWS:
+            raise UserError(f"{path} has {count:,} tokens, far fewer than vocab_size in {CONFIG}, which is {rows:,}.")
         vocabulary = self.file["model"]["vocab"]
         listed = vocabulary if isinstance(vocabulary, dict) else {entry[0]: n for n, entry in enumerate(vocabulary)}
         self.ids: dict[str, int] = listed | {
@@ -169,7 +171,7 @@ class Vocabulary:
         self.beside = Facts.read(beside).values if beside.is_file() else {}
 
     def named(self, role: str, default: str | None = None) -> int | None:
-        """The id of the `role` token ("cls_token") as it is named beside the tokenizer."""
+        """Return the id of the `role` token ("cls_token") as it is named beside the tokenizer."""
         name = self.beside.get(role) or default
         name = name.get("content") if isinstance(name, dict) else name
         return self.ids.get(name) if isinstance(name, str) else None
@@ -186,12 +188,12 @@ class Vocabulary:
 
     def foreign(
         self, specials: tuple[int | None, int | None, int | None, int | None], mask: int | None = None
-    ) -> Foreign:
-        """The vocabulary with these published ids for PAD, UNKNOWN, START and END."""
+    ) -> PublishedTokenizer:
+        """Return the tokenizer with these published ids for PAD, UNKNOWN, START and END."""
         given = [id for id in (*specials, mask) if id is not None]
         if len({*given}) < len(given) or any(id >= self.rows for id in given):
             raise UserError(
                 f"{self.path}: padding, unknown, start, end and mask have the ids {given}, expected different ones "
                 f"below {self.rows:,}."
             )
-        return understood(self.path, lambda: Foreign(self.file, self.rows, specials, mask))
+        return understood(self.path, lambda: PublishedTokenizer(self.file, self.rows, specials, mask))

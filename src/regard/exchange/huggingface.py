@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +14,23 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from regard import checkpoint, running, sums
-from regard import config as settings
-from regard.config import Config
+from regard.config import Config, render
 from regard.errors import UserError
 from regard.exchange import bert, gpt2, marian
 from regard.exchange.folder import CONFIG, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS, Facts, Weights, need
-from regard.exchange.kind import Kind
+from regard.exchange.kind import Ids, PublishedKind
 from regard.exchange.marian import TARGET_TOKENIZER
 from regard.exchange.tokenizer import published
-from regard.outputs.task import Vocabularies
-from regard.preparing import read, shapes
-from regard.running import Model
-from regard.tasks import TASKS
+from regard.inputs import INPUTS
+from regard.layers.stem import Marks
+from regard.outputs import OUTPUTS
+from regard.runs import checkpoint, checksums, settings
+from regard.runs.build import Parts, read, shapes
+from regard.runs.folder import quoted, refuse_unwritable
+from regard.runs.model import Model, load
 
 # By the model_type of a config.json.
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, PublishedKind] = {
     "bert": bert.KIND,
     "gpt2": gpt2.KIND,
     "marian": marian.MARIAN,
@@ -38,13 +40,14 @@ SEARCH = ("bad_words_ids", "num_beams", "length_penalty", "max_length")
 GENERATION = (
     "bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id", "forced_eos_token_id", *SEARCH
 )  # fmt: skip
+INPUT = "tokens"  # of all of them
 TOLERANCE = 1e-5  # between the logits of a model and of what was exported of it
 EXAMPLES = ("Yes, it's 7 o'clock.", "a b c", "Ärger über Öl; naïve  façade")
 
 
 def take_up(folder: Path, run: Path) -> Model:
-    """A run folder from a published model, ready to be used or to be where a training starts from."""
-    running.refuse_unwritable(folder, run)
+    """Write a run folder from a published model, to be used or to start a training from, and load it."""
+    refuse_unwritable(folder, run)
     facts = Facts.read(need(folder, CONFIG))
     kind = KINDS.get(str(facts.get("model_type")))
     if kind is None:
@@ -54,43 +57,44 @@ def take_up(folder: Path, run: Path) -> Model:
         raise UserError(f"{facts.path}: the model is a {named[0]}, expected a {kind.architecture}.")
     path = need(folder, WEIGHTS)
     weights = Weights(path, lambda name: kind.canonical(facts, name))
-    vocabularies = kind.vocabularies(folder, facts)
-    found = kind.settings(facts, vocabularies)
-    found["data"] = {"train": [str(folder)]} | found.get("data", {})
-    config = settings.make({"task": kind.task} | found, str(facts.path))
-    weights.refuse_unfit(_published_shapes(kind, config, vocabularies))
-    state = kind.ours(weights.load(), config, vocabularies)
-    return _write_run(run, config, vocabularies, state, f"{kind.architecture} imported from {folder.name}")
+    parts = kind.parts(folder, facts)
+    given = kind.settings(facts, parts)
+    given["data"] = {"train": [str(folder)]} | given.get("data", {})
+    config = settings.make({"task": kind.task, "input": INPUT} | given, str(facts.path))
+    weights.refuse_unfit(_published_shapes(kind, config, parts))
+    state = kind.ours(weights.load(), config, parts)
+    return _write_run(run, config, parts, state, f"{kind.architecture} imported from {folder.name}")
 
 
-def _published_shapes(kind: Kind, config: Config, vocabularies: Vocabularies) -> checkpoint.Shapes:
-    """What the weights of a model of these settings are called and shaped there; none of them is allocated."""
-    own = {name: torch.empty(shape, device="meta") for name, shape in shapes(config, vocabularies).items()}
-    return {name: tuple(tensor.shape) for name, tensor in kind.theirs(own, config, vocabularies).items()}
+def _published_shapes(kind: PublishedKind, config: Config, parts: Parts) -> checkpoint.Shapes:
+    """Return the published names and shapes of the weights of a model of these settings; none of them is allocated."""
+    own = {name: torch.empty(shape, device="meta") for name, shape in shapes(config, parts).items()}
+    return {name: tuple(tensor.shape) for name, tensor in kind.theirs(own, config, parts).items()}
 
 
-def _write_run(run: Path, config: Config, vocabularies: Vocabularies, state: dict[str, Tensor], what: str) -> Model:
+def _write_run(run: Path, config: Config, parts: Parts, state: dict[str, Tensor], what: str) -> Model:
     _refuse_existing(run)
-    task = TASKS[config.task]
-    count, name = sum(tensor.numel() for tensor in state.values()), running.quoted(run)
+    input, output = parts
+    count, name = sum(tensor.numel() for tensor in state.values()), quoted(run)
     card = [
         f"# {run.name}",
         "",
-        f"A {what}: it {task.does}.",
+        f"A {what}: it {output.does}.",
         "",
         f"- parameters: {count:,}",
         f"- use it: `regard predict {name}`; train it further on your data: `regard train DATA --from {name}`",
     ]
     files: dict[str, bytes | Path] = {
-        "config.yaml": settings.render(config, {"data.train": "a published model: its data is not known"}).encode(),
+        "config.yaml": render(config, {"data.train": "a published model: its data is not known"}).encode(),
         "model.safetensors": checkpoint.as_bytes(state),
         "README.md": ("\n".join(card) + "\n").encode(),
+        **input.contents(),
+        **output.contents(),
     }
-    files |= {name: own.as_bytes() for name, own in zip(task.files, vocabularies, strict=True)}
-    with sums.writing(run):
+    with checksums.writing(run):
         run.mkdir(parents=True, exist_ok=True)
-        sums.publish(run, files)
-    return running.load(run)
+        checksums.publish(run, files)
+    return load(run)
 
 
 def _refuse_existing(folder: Path) -> None:
@@ -99,59 +103,66 @@ def _refuse_existing(folder: Path) -> None:
 
 
 def export(model: Model, folder: Path) -> float:
-    """A folder in the Hugging Face layout; it is read back, and the largest difference of logits is returned."""
-    config, vocabularies = model.config, model.task.vocabularies
+    """Write a folder in the Hugging Face layout, read it back, and return the largest difference of logits."""
+    config, parts = model.config, (model.task.input, model.task.output)
     kind = _kind_of(config)
     kind.refuse(config)
     _refuse_existing(folder)
-    facts = kind.facts(config, vocabularies, model.network) | {
+    facts = kind.facts(config, parts, model.network) | {
         "architectures": [kind.architecture],
         "dtype": "float32",
     }
-    closed = getattr(model.network, "closed", False)
-    names = [TOKENIZER] if getattr(config.tokens, "joint", True) else [TOKENIZER, TARGET_TOKENIZER]
-    state = kind.theirs(checkpoint.weights_of(model.network), config, vocabularies)
+    closed = Marks.LAST in model.task.input.marks
+    names = [TOKENIZER] if config.joint else [TOKENIZER, TARGET_TOKENIZER]
+    state = kind.theirs(checkpoint.weights_of(model.network), config, parts)
     writing = {key: facts[key] for key in GENERATION if facts.get(key) is not None}
     files = {
         CONFIG: _json({key: value for key, value in facts.items() if key not in SEARCH}),
         "generation_config.json": _json(writing),
         WEIGHTS: _as_bytes(state | kind.fixed(facts)),
     }
-    for name, vocabulary in zip(names, vocabularies, strict=False):
+    for name, vocabulary in zip(names, kind.vocabularies(parts), strict=False):
         tokenizer, about = published(vocabulary, config.task, closed=closed)
         files[name] = _json(tokenizer)
         files.setdefault(TOKENIZER_CONFIG, _json(about))
-    with sums.writing(folder):
+    with checksums.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            sums.write_whole(folder / name, content)
+            checksums.write_whole(folder / name, content)
     return _verified(model, kind, folder)
 
 
-def _kind_of(config: Config) -> Kind:
-    found = [kind for kind in KINDS.values() if kind.task == config.task]
-    if not found:
+def _kind_of(config: Config) -> PublishedKind:
+    """Return the kind that a run may be exported as."""
+    kinds = [kind for kind in KINDS.values() if kind.task == config.task]
+    if not kinds:
         tasks = ", ".join(sorted({kind.task for kind in KINDS.values()}))
         raise UserError(
-            f"A model that {TASKS[config.task].does} has no published kind here: expected a run for one of {tasks}."
+            f"A model that {OUTPUTS[config.task].does} has no published kind here: expected a run for one of {tasks}."
         )
+    if config.input != INPUT:
+        raise UserError(f"A model that reads {INPUTS[config.input].noun} has no published kind here: expected texts.")
     before = getattr(config.model, "norm", "post") == "pre"
-    return found[-1] if before else found[0]
+    return kinds[-1] if before else kinds[0]
 
 
-def _verified(model: Model, kind: Kind, folder: Path) -> float:
+def _verified(model: Model, kind: PublishedKind, folder: Path) -> float:
     """Import what was exported, and compare: ids of texts, and logits of rows of several lengths."""
     home = Path(tempfile.mkdtemp(prefix="regard-"))
     try:
         again = take_up(folder, home / "run")
-        for text in _texts(model):
-            for own, other in zip(model.task.vocabularies, again.task.vocabularies, strict=True):
-                if own.encode(text) != other.encode(text):
+        tasks = again.task, model.task
+        copies, originals = (kind.vocabularies((task.input, task.output)) for task in tasks)
+        for text in _texts(model.config):
+            for copy, original in zip(copies, originals, strict=True):
+                if copy.encode(text) != original.encode(text):
                     raise UserError(f"{folder}: the tokenizer.json cuts {text[:40]!r} otherwise; do not use it.")
+        rows = _rows(min(vocabulary.size for vocabulary in originals), model.task.most)
         with torch.no_grad():
-            ids = _rows(min(vocabulary.size for vocabulary in model.task.vocabularies))
-            found, expected = (kind.logits(network.eval(), ids) for network in (again.network, model.network))
-        difference = float((found - expected).abs().max())
+            for task in tasks:
+                task.network.eval()
+            copied, expected = (kind.logits(task, rows) for task in tasks)
+        difference = float((copied - expected).abs().max())
     finally:
         shutil.rmtree(home, ignore_errors=True)
     if not difference <= TOLERANCE:
@@ -159,23 +170,21 @@ def _verified(model: Model, kind: Kind, folder: Path) -> float:
     return difference
 
 
-def _texts(model: Model) -> Iterator[str]:
-    """Some texts, and the first of the model's data where it can be read; as they are when they are encoded."""
+def _texts(config: Config) -> Iterator[str]:
+    """Yield some texts, and the first of the model's data where it can be read; as they are when they are encoded."""
     yield from (" ".join(text.split()) for text in EXAMPLES)
     try:
-        for pair, _ in zip(
-            read(model.config.data.train, model.config.task, model.config.data), range(100), strict=False
-        ):
-            yield from (" ".join(text.split()) for text in (pair.source, pair.target))
+        for example in islice(read(config, config.data.train), 100):
+            yield from (" ".join(text.split()) for text in (example.source, example.target))
     except UserError:
         return
 
 
-def _rows(size: int) -> Tensor:
-    """Rows of 1 to 12 tokens, padded."""
+def _rows(size: int, most: int) -> Ids:
+    """Return rows of 1 to 12 tokens, but at most `most`."""
     generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(min(4, size - 1), size, (4, 12), generator=generator)
-    return ids.masked_fill(torch.arange(12) >= torch.tensor([[12], [7], [1], [10]]), 0)
+    ids: Ids = torch.randint(min(4, size - 1), size, (4, 12), generator=generator).tolist()
+    return [row[: min(length, most)] for row, length in zip(ids, (12, 7, 1, 10), strict=True)]
 
 
 def _json(content: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""What a published kind of model is to us, and the moves that all of them share."""
+"""A kind of published model, as Regard reads and writes it, and the steps that all of them share."""
 
 from __future__ import annotations
 
@@ -8,38 +8,53 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.config import Config
 from regard.errors import UserError
 from regard.exchange.folder import Facts
-from regard.inputs.foreign import NEW, Foreign
-from regard.inputs.tokens import Tokenizer
-from regard.outputs.task import Vocabularies
+from regard.network import Network
+from regard.runs.build import Parts
+from regard.task import Task
+from regard.text.published import NEW, PublishedTokenizer
+from regard.text.tokenizer import Tokenizer
 
 NEVER = -1e4  # a logit that is never the best; the bias of tokens that a published model lacks
 RATE = 1.5e-4  # a training that starts from a run takes a third of its rate: 5e-5, as published models want
-State = dict[str, Tensor]
+Tensors = dict[str, Tensor]  # by name
+Ids = list[list[int]]  # rows of tokens
 
 
 @dataclass(frozen=True)
-class Kind:
-    """`vocabularies` and `settings` read a folder; `refuse` and `facts` write one; weights go both ways."""
+class PublishedKind:
+    """Functions that read a folder (`parts`, `settings`), write one (`refuse`, `facts`), and convert weights.
+
+    Of the parts that `parts` makes only the vocabularies count: a run folder is loaded with the settings it has.
+    """
 
     architecture: str
     task: str
-    canonical: Callable[[Facts, str], str | None]  # a tensor's name, however it was saved; None: of no use to us
-    vocabularies: Callable[[Path, Facts], Vocabularies]
-    settings: Callable[[Facts, Vocabularies], dict[str, Any]]
+    canonical: Callable[[Facts, str], str | None]  # one name for a tensor, however it was saved; None: not needed
+    parts: Callable[[Path, Facts], Parts]  # with the published vocabularies
+    vocabularies: Callable[[Parts], tuple[Tokenizer, ...]]  # the source's, and the target's if it has one
+    settings: Callable[[Facts, Parts], dict[str, Any]]
     refuse: Callable[[Any], None]  # settings that this kind cannot express
-    facts: Callable[[Any, Vocabularies, nn.Module], dict[str, Any]]  # config.json
-    ours: Callable[[State, Any, Vocabularies], State]
-    theirs: Callable[[State, Any, Vocabularies], State]
-    logits: Callable[[nn.Module, Tensor], Tensor]  # of padded rows of ids, at those that are no padding
-    fixed: Callable[[dict[str, Any]], State] = lambda _: {}  # tensors that are no weights, but are looked for
+    facts: Callable[[Any, Parts, Network], dict[str, Any]]  # config.json
+    ours: Callable[[Tensors, Any, Parts], Tensors]
+    theirs: Callable[[Tensors, Any, Parts], Tensors]
+    logits: Callable[[Task, Ids], Tensor]  # at the tokens of all rows, (tokens, vocabulary)
+    fixed: Callable[[dict[str, Any]], Tensors] = lambda _: {}  # tensors that are not weights, but are expected
+
+
+def alphabet(parts: Parts) -> Tokenizer:
+    """Return the vocabulary of the source."""
+    tokens = parts[0].alphabet
+    assert tokens is not None
+    return tokens
 
 
 def unless(expressible: bool, config: Config, key: str, architecture: str, reason: str) -> None:
+    """Refuse the setting `key` unless this architecture can express it."""
     if not expressible:
         section, _, name = key.partition(".")
         value = getattr(getattr(config, section), name)
@@ -47,8 +62,8 @@ def unless(expressible: bool, config: Config, key: str, architecture: str, reaso
 
 
 def into_rows(published: Tensor, vocabulary: Tokenizer, new: float = 0.0) -> Tensor:
-    """Rows by published ids as rows by our ids; tokens that the published model lacks have `new` everywhere."""
-    if not isinstance(vocabulary, Foreign):
+    """Return rows in the order of our ids; tokens that the published model lacks have `new` everywhere."""
+    if not isinstance(vocabulary, PublishedTokenizer):
         return published
     index = torch.tensor(vocabulary.rows)
     rows = published[index.clamp(min=0)]
@@ -57,22 +72,22 @@ def into_rows(published: Tensor, vocabulary: Tokenizer, new: float = 0.0) -> Ten
 
 
 def out_of_rows(rows: Tensor, vocabulary: Tokenizer) -> Tensor:
-    """The same back."""
-    if not isinstance(vocabulary, Foreign):
+    """Return rows in the order of the published ids."""
+    if not isinstance(vocabulary, PublishedTokenizer):
         return rows
     index = torch.tensor(vocabulary.rows)
     return rows[index.argsort()[int((index == NEW).sum()) :].to(rows.device)]
 
 
 def published_id(vocabulary: Tokenizer, id: int) -> int | None:
-    """The published id of one of ours."""
-    if not isinstance(vocabulary, Foreign):
+    """Return the published id of one of ours."""
+    if not isinstance(vocabulary, PublishedTokenizer):
         return id
     return None if vocabulary.rows[id] == NEW else vocabulary.rows[id]
 
 
 def by_layer(layers: int, ours: str, theirs: str, parts: dict[str, str]) -> dict[str, str]:
-    """Names of all layers, ours to theirs: weights and biases of each part."""
+    """Return the names in all layers, ours to theirs: weights and biases of each part."""
     return {
         f"{ours}.{number}.{own}.{tensor}": f"{theirs}.{number}.{other}.{tensor}"
         for number in range(layers)
@@ -81,6 +96,6 @@ def by_layer(layers: int, ours: str, theirs: str, parts: dict[str, str]) -> dict
     }
 
 
-def pick(state: State, names: Sequence[tuple[str, str]]) -> State:
-    """Tensors under new names."""
+def pick(state: Tensors, names: Sequence[tuple[str, str]]) -> Tensors:
+    """Return tensors under new names."""
     return {new: state[old] for old, new in names}

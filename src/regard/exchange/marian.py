@@ -1,9 +1,8 @@
 """Marian (MarianMTModel, post-LN) and its pre-LN twin (PegasusForConditionalGeneration): task `convert`.
 
-Both have the Transformer's sinusoidal positions with all sines before all cosines; with us they alternate. The order of
-the numbers in a vector means nothing to the rest of the network, so the numbers are put in our order at import and
-back at export. The decoder begins with the padding token in most of them: that token is our START, and our PAD is a
-row that they do not have.
+Both have the Transformer's sinusoidal positions with all sines before all cosines; ours alternate. The rest of the
+network does not depend on the order of the numbers in a vector, so import puts them in our order and export back. The
+decoder begins with the padding token in most of them: that token is our START, and our PAD is a row that they lack.
 """
 
 from __future__ import annotations
@@ -14,20 +13,40 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.attention.positions import sinusoidal
 from regard.errors import UserError
 from regard.exchange.folder import PUBLISHED, TOKENIZER, Facts, Vocabulary, need
-from regard.exchange.kind import NEVER, RATE, Kind, State, by_layer, into_rows, out_of_rows, pick, published_id, unless
-from regard.inputs.foreign import Foreign
-from regard.inputs.tokens import END, PAD, START
-from regard.outputs.converter import Batch, Converter
-from regard.outputs.converters import Settings
-from regard.outputs.task import Vocabularies
+from regard.exchange.kind import (
+    NEVER,
+    RATE,
+    Ids,
+    PublishedKind,
+    Tensors,
+    alphabet,
+    by_layer,
+    into_rows,
+    out_of_rows,
+    pick,
+    published_id,
+    unless,
+)
+from regard.inputs.input import Use
+from regard.inputs.tokens import Tokens, TokenSettings
+from regard.models.settings import TransformerPair
+from regard.network import Network
+from regard.outputs.convert.output import Convert
+from regard.outputs.convert.settings import ConvertSettings
+from regard.runs.build import Parts
+from regard.task import Task
+from regard.text.published import PublishedTokenizer
+from regard.text.tokenizer import END, PAD, START, Tokenizer
 
 SHARED = "model.shared.weight"
 TARGET_TOKENIZER = "target_tokenizer.json"  # where the two sides have vocabularies of their own
+SOURCE, TARGET = "stem.embedding.table.weight", "head.target.table.weight"
+OUTPUT, BIAS = "head.output.weight", "head.output.bias"
 ENCODER = {
     "attention.q_proj": "self_attn.q_proj",
     "attention.k_proj": "self_attn.k_proj",
@@ -53,15 +72,19 @@ DECODER = {
     "feed.outer": "fc2",
     "around_feed.norm": "final_layer_norm",
 }
+SIDES = {"encoder": "backbone", "decoder": "head.decoder"}
 LAST = {
-    f"{side}.norm.{t}": f"model.{side}.layer_norm.{t}" for side in ("encoder", "decoder") for t in ("weight", "bias")
+    f"{own}.norm.{tensor}": f"model.{side}.layer_norm.{tensor}"
+    for side, own in SIDES.items()
+    for tensor in ("weight", "bias")
 }
 # Where a tensor has the numbers of a vector between layers: in its columns, or in its rows.
-COLUMNS = re.compile(r"table\.weight$|head\.weight$|[qkv]_proj\.weight$|inner\.weight$")
+COLUMNS = re.compile(r"table\.weight$|output\.weight$|[qkv]_proj\.weight$|inner\.weight$")
 ROWS = re.compile(r"output_proj\.|outer\.|norm\.")
 
 
 def canonical(facts: Facts, name: str) -> str | None:
+    """Return one name for a table that has several, or None for what follows from the others."""
     if "embed_positions" in name or (name == "lm_head.weight" and facts.get("tie_word_embeddings", True)):
         return None
     if name.endswith("embed_tokens.weight") and _joint(facts):
@@ -69,60 +92,68 @@ def canonical(facts: Facts, name: str) -> str | None:
     return None if name == SHARED and not _joint(facts) else name
 
 
-def names(config: Settings) -> dict[str, str]:
-    model = config.model
-    assert model.kind == "transformer"
-    found = {"head.bias": "final_logits_bias"}
-    if config.tokens.joint:
-        found["source.table.weight"] = SHARED
+def names(config: ConvertSettings) -> dict[str, str]:
+    """Return the names of all tensors, ours to theirs."""
+    model = _transformer(config)
+    tables = {BIAS: "final_logits_bias"}
+    if config.joint:
+        tables[SOURCE] = SHARED
     else:
-        found["source.table.weight"] = "model.encoder.embed_tokens.weight"
-        found["target.table.weight"] = "model.decoder.embed_tokens.weight"
+        tables |= {SOURCE: "model.encoder.embed_tokens.weight", TARGET: "model.decoder.embed_tokens.weight"}
     if not model.tied:
-        found["head.weight"] = "lm_head.weight"
-    found |= by_layer(model.layers, "encoder.layers", "model.encoder.layers", ENCODER)
-    found |= by_layer(model.layers, "decoder.layers", "model.decoder.layers", DECODER)
-    return found | (LAST if model.norm == "pre" else {})
+        tables[OUTPUT] = "lm_head.weight"
+    encoder, decoder = (
+        by_layer(model.layers, f"{own}.layers", f"model.{side}.layers", inside)
+        for (side, own), inside in zip(SIDES.items(), (ENCODER, DECODER), strict=True)
+    )
+    return tables | encoder | decoder | (LAST if model.norm == "pre" else {})
 
 
-def vocabularies(folder: Path, facts: Facts) -> Vocabularies:
+def parts(folder: Path, facts: Facts) -> Parts:
+    """Read the tokenizer of both sides, or one for each."""
     rows = facts.number("vocab_size")
-    joint = _joint(facts)
-    source = _vocabulary(need(folder, TOKENIZER), rows, facts)
-    if joint:
-        return source, source
-    return source, _vocabulary(need(folder, TARGET_TOKENIZER), facts.number("decoder_vocab_size", rows), facts)
+    source = target = _vocabulary(need(folder, TOKENIZER), rows, facts)
+    if not _joint(facts):
+        target = _vocabulary(need(folder, TARGET_TOKENIZER), facts.number("decoder_vocab_size", rows), facts)
+    return Tokens(source, None, TokenSettings(), Use.SOURCE), Convert(target)
 
 
-def _vocabulary(path: Path, rows: int, facts: Facts) -> Foreign:
-    found = Vocabulary(path, rows)
+def vocabularies(parts: Parts) -> tuple[Tokenizer, Tokenizer]:
+    """Return the vocabularies of source and target."""
+    assert isinstance(parts[1], Convert)
+    return alphabet(parts), parts[1].vocabulary
+
+
+def _vocabulary(path: Path, rows: int, facts: Facts) -> PublishedTokenizer:
+    given = Vocabulary(path, rows)
     padding = facts.id("pad_token_id")
-    start = found.needed("token to begin with", facts.id("decoder_start_token_id", padding))
-    end = found.needed("eos_token", facts.id("eos_token_id", 0))
-    return found.foreign((None if padding == start else padding, found.unknown(), start, end))
+    start = given.needed("token to begin with", facts.id("decoder_start_token_id", padding))
+    end = given.needed("eos_token", facts.id("eos_token_id", 0))
+    return given.foreign((None if padding == start else padding, given.unknown(), start, end))
 
 
 def _joint(facts: Facts) -> bool:
     return bool(facts.get("share_encoder_decoder_embeddings", True))
 
 
-def settings(norm: str, facts: Facts, vocabularies: Vocabularies) -> dict[str, Any]:
+def _transformer(config: ConvertSettings) -> TransformerPair:
+    assert isinstance(config.model, TransformerPair)
+    return config.model
+
+
+def settings(norm: str, facts: Facts, parts: Parts) -> dict[str, Any]:
+    """Return the settings of a model that a config.json describes."""
     sides = {}
     for key, default in (("layers", 12), ("ffn_dim", 4096), ("attention_heads", 16)):
         encoder, decoder = (facts.number(f"{side}_{key}", default) for side in ("encoder", "decoder"))
         if encoder != decoder:
             raise UserError(f"{facts.path}: encoder_{key} is {encoder} and decoder_{key} {decoder}, expected the same.")
         sides[key] = encoder
-    source, target = vocabularies
-    assert isinstance(source, Foreign)
+    source, target = vocabularies(parts)
+    assert isinstance(source, PublishedTokenizer)
     return {
-        "tokens": {
-            "source_level": source.level,
-            "target_level": target.level,
-            "joint": _joint(facts),
-            "lowercase": source.lowercase,
-            "size": max(source.size, target.size),
-        },
+        "tokens": {"level": source.level, "lowercase": source.lowercase, "size": max(source.size, target.size)},
+        "output": {"level": target.level, "joint": _joint(facts)},
         "model": {
             "kind": "transformer",
             "layers": sides["layers"],
@@ -141,7 +172,8 @@ def settings(norm: str, facts: Facts, vocabularies: Vocabularies) -> dict[str, A
     }
 
 
-def refuse(architecture: str, config: Settings) -> None:
+def refuse(architecture: str, config: ConvertSettings) -> None:
+    """Refuse what this architecture cannot express."""
     model = config.model
     unless(model.kind == "transformer", config, "model.kind", architecture, "it is another network")
     assert model.kind == "transformer"
@@ -149,21 +181,18 @@ def refuse(architecture: str, config: Settings) -> None:
     reason = "it has vectors of tokens only: train with --set model.ngrams=1"
     unless(model.ngrams == 1, config, "model.ngrams", architecture, reason)
     if model.norm == "pre":
-        reason = "where it normalises before each part it has one vocabulary: train with tokens.joint=true, or post"
-        unless(config.tokens.joint, config, "tokens.joint", architecture, reason)
+        reason = "where it normalises before each part it has one vocabulary: train with output.joint=true, or post"
+        unless(config.joint, config, "output.joint", architecture, reason)
 
 
-def facts(model_type: str, config: Settings, vocabularies: Vocabularies, network: nn.Module) -> dict[str, Any]:
-    assert isinstance(network, Converter)
-    model = config.model
-    assert model.kind == "transformer"
-    start, padding, end = (published_id(vocabularies[1], id) for id in (START, PAD, END))
-    tables = (side.table.weight for side in (network.source, network.target))
-    sizes = [len(out_of_rows(table, own)) for table, own in zip(tables, vocabularies, strict=True)]
-    both = {f"{side}_{key}": value for side in ("encoder", "decoder") for key, value in (
-        ("layers", model.layers), ("ffn_dim", model.hidden), ("attention_heads", model.heads)
-    )}  # fmt: skip
-    return both | {
+def facts(model_type: str, config: ConvertSettings, parts: Parts, network: Network) -> dict[str, Any]:
+    """Return the config.json of a model."""
+    model, both = _transformer(config), vocabularies(parts)
+    start, padding, end = (published_id(both[1], id) for id in (START, PAD, END))
+    tables = (network.get_parameter(name) for name in (SOURCE, TARGET))
+    sizes = [len(out_of_rows(table, own)) for table, own in zip(tables, both, strict=True)]
+    each = {"layers": model.layers, "ffn_dim": model.hidden, "attention_heads": model.heads}
+    return {f"{side}_{key}": value for side in SIDES for key, value in each.items()} | {
         "model_type": model_type,
         "is_encoder_decoder": True,
         "vocab_size": sizes[0],
@@ -175,7 +204,7 @@ def facts(model_type: str, config: Settings, vocabularies: Vocabularies, network
         "activation_dropout": model.dropout,
         "max_position_embeddings": max(512, 2 + config.data.longest, 2 + config.decoding.longest),
         "scale_embedding": model.scale,
-        "share_encoder_decoder_embeddings": config.tokens.joint,
+        "share_encoder_decoder_embeddings": config.joint,
         "tie_word_embeddings": model.tied,
         "pad_token_id": start if padding is None else padding,
         "decoder_start_token_id": start,
@@ -190,7 +219,7 @@ def facts(model_type: str, config: Settings, vocabularies: Vocabularies, network
 
 
 def alternating(width: int) -> Tensor:
-    """For each number of our vectors its place in theirs: sin, cos, sin, cos … from all sines and then all cosines."""
+    """Return the place in their vectors of each number of ours: sin, cos, sin … from all sines before all cosines."""
     return torch.arange(width).reshape(2, -1).T.flatten()
 
 
@@ -201,47 +230,52 @@ def _moved(name: str, value: Tensor, order: Tensor) -> Tensor:
     return value[order] if ROWS.search(name) else value
 
 
-def _tables(vocabularies: Vocabularies) -> dict[str, Any]:
-    source, target = vocabularies
-    return {"source.table.weight": source, "target.table.weight": target, "head.weight": target, "head.bias": target}
+def _tables(parts: Parts) -> dict[str, Tokenizer]:
+    """Return the tensors that have a row for each token, and whose tokens these are."""
+    source, target = vocabularies(parts)
+    return {SOURCE: source, TARGET: target, OUTPUT: target, BIAS: target}
 
 
-def ours(state: State, config: Settings, vocabularies: Vocabularies) -> State:
-    found = pick(state, [(theirs, ours) for ours, theirs in names(config).items()])
-    found["head.bias"] = found["head.bias"][0]
+def ours(state: Tensors, config: ConvertSettings, parts: Parts) -> Tensors:
+    """Return the published weights as ours."""
+    state = pick(state, [(theirs, ours) for ours, theirs in names(config).items()])
+    state[BIAS] = state[BIAS][0]
     order = alternating(config.model.width)
-    found = {name: _moved(name, value, order) for name, value in found.items()}
-    for name, vocabulary in _tables(vocabularies).items():
-        if name in found:
-            found[name] = into_rows(found[name], vocabulary, NEVER if name == "head.bias" else 0.0)
-    return found
+    state = {name: _moved(name, value, order) for name, value in state.items()}
+    for name, tokens in _tables(parts).items():
+        if name in state:
+            state[name] = into_rows(state[name], tokens, NEVER if name == BIAS else 0.0)
+    return state
 
 
-def theirs(state: State, config: Settings, vocabularies: Vocabularies) -> State:
-    tables = _tables(vocabularies)
-    state = {n: out_of_rows(value, tables[n]) if n in tables else value for n, value in state.items()}
+def theirs(state: Tensors, config: ConvertSettings, parts: Parts) -> Tensors:
+    """Return our weights as the published ones."""
+    tables = _tables(parts)
+    state = {name: out_of_rows(value, tables[name]) if name in tables else value for name, value in state.items()}
     order = alternating(config.model.width).argsort()
     state = {name: _moved(name, value, order) for name, value in state.items()}
-    state["head.bias"] = state["head.bias"][None]
+    state[BIAS] = state[BIAS][None]
     return pick(state, [*names(config).items()])
 
 
-def logits(network: nn.Module, ids: Tensor) -> Tensor:
-    found: Tensor = network(Batch(ids, ids.flip(0)))[ids.flip(0) != PAD]
-    return found
+def logits(task: Task, rows: Ids) -> Tensor:
+    """Return the logits for each token and the end of all rows; the target of the first is the last one, and so on."""
+    batch = task.batch([(row, [*target, END]) for row, target in zip(rows, reversed(rows), strict=True)])
+    return task.network.scores(batch)[batch.target.real]
 
 
-def table(facts: dict[str, Any]) -> State:
-    """The sinusoids, which a Pegasus has in its file."""
+def table(facts: dict[str, Any]) -> Tensors:
+    """Return the sinusoids, which a Pegasus has in its file."""
     width = facts["d_model"]
     places = sinusoidal(torch.arange(facts["max_position_embeddings"]), width)[:, alternating(width).argsort()]
-    return {f"model.{side}.embed_positions.weight": places.clone() for side in ("encoder", "decoder")}
+    return {f"model.{side}.embed_positions.weight": places.clone() for side in SIDES}
 
 
-def _kind(architecture: str, model_type: str, norm: str) -> Kind:
-    return Kind(
-        architecture, "convert", canonical, vocabularies, partial(settings, norm), partial(refuse, architecture),
-        partial(facts, model_type), ours, theirs, logits, *([table] if norm == "pre" else []),
+def _kind(architecture: str, model_type: str, norm: str) -> PublishedKind:
+    return PublishedKind(
+        architecture, "convert", canonical, parts, vocabularies, partial(settings, norm),
+        partial(refuse, architecture), partial(facts, model_type), ours, theirs, logits,
+        *([table] if norm == "pre" else []),
     )  # fmt: skip
 
 

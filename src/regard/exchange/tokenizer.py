@@ -1,7 +1,7 @@
-"""Our vocabularies as a tokenizer.json that gives the same ids to everybody else's programs.
+"""Vocabularies as a tokenizer.json that gives the same ids to other programs.
 
-What is done here to a text before the library sees it (see `regard.inputs.tokens`) is written into the file as a
-normaliser of the library's own. Where that is impossible the vocabulary is refused.
+Regard prepares a text before the library sees it (see `regard.text.tokenizer`). Those steps are written into the file
+as a normaliser of the library's own. Where that is impossible the vocabulary is refused.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from regard.errors import UserError
-from regard.inputs.foreign import Foreign
-from regard.inputs.tokens import END, PAD, SPACE, SPECIALS, START, UNKNOWN, Tokenizer
-from regard.outputs.growing import TAB
+from regard.text.published import PublishedTokenizer
+from regard.text.stream import TAB
+from regard.text.tokenizer import END, PAD, SPACE, SPECIALS, START, UNKNOWN, Tokenizer
 
-# What Python takes for blank: `" ".join(text.split())` as a pattern.
+# What is blank to Python: `" ".join(text.split())` as a pattern.
 BLANKS = r"[\t-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
 MASK, LINE = "[MASK]", "\n"
 ROLES = {
@@ -25,9 +25,9 @@ File = dict[str, Any]
 
 
 def published(vocabulary: Tokenizer, task: str, *, closed: bool = False) -> tuple[File, File]:
-    """tokenizer.json and tokenizer_config.json of a vocabulary in a model of this task."""
+    """Return the tokenizer.json and tokenizer_config.json of a vocabulary in a model of this task."""
     about: File = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-    if isinstance(vocabulary, Foreign):
+    if isinstance(vocabulary, PublishedTokenizer):
         names = {role: vocabulary.token(id) for role, id in ROLES[task].items()}
         if task == "convert" and not names["pad_token"]:
             names["pad_token"] = vocabulary.token(START)  # it begins with padding
@@ -118,7 +118,7 @@ LINE_OR_SPECIAL = {LINE: END, SPECIALS[START]: START, SPECIALS[END]: END}
 
 
 def _only_first(file: File) -> None:
-    """▁ is put in front of the whole text, not of what follows a mask."""
+    """Put ▁ in front of the whole text, not of what follows a mask."""
     for part in (file["pre_tokenizer"] or {}).get("pretokenizers", []):
         if part["type"] == "Metaspace":
             part["prepend_scheme"] = "first"

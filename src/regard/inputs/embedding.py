@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.inputs.ngrams import Ngrams
-from regard.inputs.tokens import PAD
+from regard.text.tokenizer import PAD
 
 
 def positions_of(ids: Tensor) -> Tensor:

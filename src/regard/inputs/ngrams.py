@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from regard.data.batches import pad as padded
-from regard.inputs.tokens import PAD
+from regard.text.tokenizer import PAD
 
 MODULUS = 2**31 - 1  # a prime: codes stay below it, and a product with FACTOR below 2⁶³
 FACTOR = 1_000_003

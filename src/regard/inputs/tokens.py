@@ -1,448 +1,375 @@
-"""Text to numbers and back: characters, words, space-separated symbols, or sub-words.
-
-Over the `tokenizers` library, saved as that library's own `tokenizer.json`. What the library's parts cannot
-say (feature symbols after a tab, punctuation that remembers where it touched its neighbours) is a rewriting of the
-text done here before the library sees it, in `_prepare`, and undone in `decode`:
-
-| level | text | prepared | tokens |
-|---|---|---|---|
-| characters | `go⇥V;PST` | `go⇥V⇥PST` | `g` `o` `⇥V` `⇥PST` |
-| words | `Yes, "go".` | `Yes ￭, "￭ go ￭" ￭.` | split at spaces |
-| symbols | `a b ɑ̃` | the same | split at spaces |
-| bpe, unigram | `Yes, go` | the same | `▁Yes` `,` `▁go` |
-"""
+"""Texts as an input: characters, words with their spelling, symbols or sub-words, chosen from an alphabet."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import statistics
 import unicodedata
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
-import tokenizers
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
+import numpy as np
+import torch
+from pydantic import Field as Setting
+from torch import nn
 
-from regard.errors import UserError
-from regard.inputs import scripts
+from regard import metrics
+from regard.attention import Context
+from regard.config import Section
+from regard.data.batches import pad
+from regard.data.format import Format
+from regard.data.recognition import Files, recognise_samples
+from regard.data.store import Field, id_dtype
+from regard.data.survey import Survey
+from regard.data.tagged import split_words
+from regard.inputs.embedding import Embedding
+from regard.inputs.input import Chosen, Input, Row, Source, Use, positions_from, readable
+from regard.inputs.ngrams import Ngrams
+from regard.inputs.sentences import Sentences, firsts
+from regard.inputs.words import SPELLINGS, Forgetting, SpelledWords
+from regard.inspection.view import View, joined
+from regard.layers.dropout import Dropout
+from regard.layers.first_weights import first_weights
+from regard.layers.stem import Marks, Stem
+from regard.text import labels, scripts
+from regard.text.stream import plain, shielded
+from regard.text.tokenizer import END, START, SUB_WORDS, Tokenizer, choose_level
 
-LEVELS = ("characters", "words", "symbols", "bpe", "unigram")
-SUB_WORDS = ("bpe", "unigram")
-PAD, UNKNOWN, START, END = range(4)
-# The spaces inside the names keep them out of reach: no token made from text can contain a space.
-SPECIALS = ("< pad >", "< unknown >", "< start >", "< end >")
-SHOWN_UNKNOWN = "⁇"
-JOINER = "￭"  # on the side of a punctuation mark that touched its neighbour
-SPACE = "▁"  # begins each word in sub-words
-STANDING = "\ue000"  # for a blank while a text is cut into tokens: a character that belongs to nobody
-DEFAULT_SIZES = {"words": 30_000, "bpe": 8_000, "unigram": 8_000}
-T = TypeVar("T")
-
-
-class Tokenizer(ABC):
-    """Text to ids and back at one level; made by `train` or `load`. The ids 0 to 3 are PAD, UNKNOWN, START and END."""
-
-    level: str
-
-    @staticmethod
-    def train(texts: Iterable[str], level: str, size: int | None = None, *, lowercase: bool = False) -> Tokenizer:
-        """Learn the tokens of `texts`, at most `size` of them (sub-words and words have a default)."""
-        from regard.inputs import subwords
-
-        if level not in LEVELS:
-            raise UserError(f"The level {level!r} is unknown, expected one of {', '.join(LEVELS)}.")
-        size = size if size is not None else DEFAULT_SIZES.get(level)
-        if size is not None and size <= len(SPECIALS):
-            raise UserError(f"A vocabulary of {size} tokens is too small, expected more than {len(SPECIALS)}.")
-        prepared = (_prepare(text.lower() if lowercase else text, level) for text in texts)
-        if level == "bpe":
-            model = subwords.train_bpe(prepared, size or 0, _pre_tokenizer(level)).model
-        elif level == "unigram":
-            model = subwords.train_unigram(prepared, size or 0, _pre_tokenizer(level))
-        else:
-            model = _train_list(prepared, level, size)
-        inner = _assemble(model, level)
-        if lowercase:
-            inner.normalizer = normalizers.Lowercase()
-        return Learned(inner, level)
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """How many ids there are, with the four special ones."""
-
-    @property
-    @abstractmethod
-    def lowercase(self) -> bool:
-        """Whether capitals are read, and therefore written, as small letters."""
-
-    @abstractmethod
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text, without start and end."""
-
-    @abstractmethod
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of several texts: the same as `encode` of each, in parallel."""
-
-    @abstractmethod
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of some ids: special ones are dropped, unknown ones shown as ⁇."""
-
-    @abstractmethod
-    def pieces(self, text: str) -> list[str]:
-        """The tokens of a text as one would show them, one for each id; an unknown one shows the text itself."""
-
-    @abstractmethod
-    def pieces_of(self, ids: Iterable[int]) -> list[str]:
-        """The same from ids (a model's output), one for each id that is not special."""
-
-    @abstractmethod
-    def groups(self, text: str) -> list[int]:
-        """For each token the index of the word (see `words`) to which it belongs. In sub-words of a script without
-        spaces, where no word can be seen, pieces that begin with a letter count as words."""
-
-    @abstractmethod
-    def groups_of(self, ids: Iterable[int]) -> list[int]:
-        """The same from ids (a model's output), one for each id that is not special."""
-
-    @abstractmethod
-    def content(self) -> dict[str, Any]:
-        """What `save` writes, as JSON."""
-
-    def words(self, text: str) -> list[str]:
-        """The words of a text: what stands between blanks; at the level of characters also each feature symbol."""
-        if self.level == "characters":
-            return _prepare(text, self.level).split()
-        return unicodedata.normalize("NFC", text).split()
-
-    def unknown_rate(self, texts: Iterable[str]) -> float:
-        """The share of tokens that are unknown."""
-        total = unknown = 0
-        iterator = iter(texts)
-        while batch := list(islice(iterator, 10_000)):
-            for ids in self.encode_batch(batch):
-                total += len(ids)
-                unknown += ids.count(UNKNOWN)
-        return unknown / total if total else 0.0
-
-    def save(self, path: Path | str) -> None:
-        """Write `tokenizer.json`, whole or not at all."""
-        path = Path(path)
-        partial = path.with_name(path.name + ".partial")
-        partial.write_bytes(self.as_bytes())
-        os.replace(partial, path)
-
-    def as_bytes(self) -> bytes:
-        return (json.dumps(self.content(), ensure_ascii=False, indent=1) + "\n").encode()
-
-    @staticmethod
-    def load(path: Path | str) -> Tokenizer:
-        """Read what `save` wrote; the level is recovered from the parts in the file."""
-        path = Path(path)
-        found = parsed(path)
-        if "foreign" in found:
-            from regard.inputs.foreign import Foreign
-
-            return Foreign.of(found, path)
-        level = understood(path, lambda: _level_of(found))
-        inner = understood(path, lambda: tokenizers.Tokenizer.from_str(json.dumps(found))) if level else None
-        if inner is None or level is None or not _is_ours(inner, level):
-            raise UserError(
-                f"{path} was not written by regard: expected a tokenizer.json with {SPECIALS[0]!r} as id 0."
-            )
-        return Learned(inner, level)
+Level = Literal["characters", "words", "symbols", "bpe", "unigram"]
+BEGIN, FINISH, FINIS = "▶", "■", "∎"  # START and END in pictures; the end alone
+PARTS = ("words", *SUB_WORDS)  # levels whose tokens may be parts of a word: at that of words, its punctuation marks
 
 
-def parsed(path: Path) -> dict[str, Any]:
-    """The JSON object in a tokenizer's file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise UserError(f"{path}: the tokenizer cannot be read: {reason}.") from error
-    found = understood(path, lambda: json.loads(text))
-    if not isinstance(found, dict):
-        raise UserError(f"{path} is a damaged tokenizer file (no JSON object); restore it from the run it came from.")
-    return found
+class TokenSettings(Section):
+    """How texts are cut into tokens."""
+
+    vocabulary: ClassVar[bool] = True
+
+    level: Level = Setting("characters", description="what a token is")
+    lowercase: bool = Setting(False, description="in lower case")
+    size: int | None = Setting(
+        None, ge=5, description="largest number of tokens of the vocabulary (sub-words and words)"
+    )
+
+    def rows(self) -> int:
+        return self.size or 200
 
 
-def understood(path: Path, read: Callable[[], T]) -> T:
-    """What is read from a tokenizer's file, or one sentence about its damage."""
-    try:
-        return read()
-    except BaseException as error:  # the library raises plain Exception, and a BaseException where it gives up
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise UserError(
-            f"{path} is a damaged tokenizer file ({error}); restore it from the run it came from."
-        ) from error
+class PieceSettings(TokenSettings):
+    """Texts of which hidden tokens are predicted."""
+
+    level: Level = Setting("bpe", description="what a token is")
 
 
-class Learned(Tokenizer):
-    """Tokens learned from a user's own data."""
+class WordSettings(TokenSettings):
+    """Texts that are labelled whole."""
 
-    def __init__(self, inner: tokenizers.Tokenizer, level: str) -> None:
-        self._inner = inner
-        self.level = level
-
-    @property
-    def size(self) -> int:
-        return int(self._inner.get_vocab_size())
-
-    @property
-    def lowercase(self) -> bool:
-        return self._inner.normalizer is not None
-
-    def encode(self, text: str) -> list[int]:
-        return list(self._inner.encode(_prepare(text, self.level), add_special_tokens=False).ids)
-
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        prepared = [_prepare(text, self.level) for text in texts]
-        return [encoding.ids for encoding in self._inner.encode_batch_fast(prepared, add_special_tokens=False)]
-
-    def decode(self, ids: Iterable[int]) -> str:
-        units = self._units_of(ids)
-        if self.level == "symbols":
-            return " ".join(units)
-        if self.level == "words":
-            joined = " ".join(units)
-            return joined.replace(f" {JOINER}", "").replace(f"{JOINER} ", "").replace(JOINER, "")
-        joined = "".join(units)
-        if self.level == "characters":
-            head, tab, features = joined.partition("\t")
-            return head + tab + features.replace("\t", ";")
-        return joined.replace(SPACE, " ").strip()
-
-    def pieces(self, text: str) -> list[str]:
-        return [_shown(unit, self.level) for unit in self._units(text)]
-
-    def pieces_of(self, ids: Iterable[int]) -> list[str]:
-        return [_shown(unit, self.level) for unit in self._units_of(ids)]
-
-    def groups(self, text: str) -> list[int]:
-        return _groups(self._units(text), self.level)
-
-    def groups_of(self, ids: Iterable[int]) -> list[int]:
-        return _groups(self._units_of(ids), self.level)
-
-    def content(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads(self._inner.to_str())
-        return content
-
-    def _units(self, text: str) -> list[str]:
-        """One string for each id: the token, or the text itself where the token is unknown."""
-        prepared = _prepare(text, self.level)
-        encoding = self._inner.encode(prepared, add_special_tokens=False)
-        rows = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
-        return [token if id != UNKNOWN else prepared[slice(*span)] for id, token, span in rows]
-
-    def _units_of(self, ids: Iterable[int]) -> list[str]:
-        return [
-            self._inner.id_to_token(id) or SHOWN_UNKNOWN if id != UNKNOWN else SHOWN_UNKNOWN
-            for id in map(int, ids)
-            if id not in (PAD, START, END)
-        ]
+    level: Level = Setting("words", description="what a token is")
+    unknown: float = Setting(0.1, ge=0, lt=1, description="share of tokens made unknown in training")
 
 
-# ---------------------------------------------------------------------------------------------- text to units
+class UnitSettings(TokenSettings):
+    """Sentences whose words are labelled."""
 
-
-def _prepare(text: str, level: str) -> str:
-    """The text as the library should see it (the table at the top)."""
-    text = unicodedata.normalize("NFC", text)
-    if not text.isascii():
-        text = text.encode("utf-8", "replace").decode()  # a lone surrogate, from a broken terminal, has no UTF-8 form
-    if level == "characters":
-        head, _, tail = text.partition("\t")
-        return head + "".join("\t" + feature for feature in re.split(r"[;\s]+", tail) if feature)
-    if level == "words":
-        return " ".join(unit for word in text.replace(JOINER, "").split() for unit in _split_word(word))
-    text = " ".join(text.split())
-    return text if level == "symbols" else text.replace(SPACE, "_")
-
-
-def _split_word(word: str) -> list[str]:
-    """A word and its marks, each noting what it touched: `"don't",` gives `"￭`, `don't`, `￭"`, `￭,`."""
-    if word.isalnum():
-        return [word]
-    parts: list[str] = []
-    inside = False  # of a word rather than after a mark
-    for index, character in enumerate(word):
-        before, after = word[index - 1 : index] if index else "", word[index + 1 : index + 2]
-        if _is_mark(character) and not _is_inner(before, character, after):
-            parts.append((JOINER if index else "") + character + (JOINER if after and not _is_mark(after) else ""))
-            inside = False
-        elif inside:
-            parts[-1] += character
-        else:
-            parts.append(character)
-            inside = True
-    return parts
-
-
-def _is_inner(before: str, character: str, after: str) -> bool:
-    """An apostrophe between letters and a point or comma between digits belong to the word."""
-    return (character in "'’" and before.isalpha() and after.isalpha()) or (
-        character in ".," and before.isdigit() and after.isdigit()
+    level: Literal["words", "bpe", "unigram"] = Setting(
+        "words", description="words with their characters, or sub-words of which the first speaks for its word"
+    )
+    lowercase: bool = Setting(False, description="tokens in lower case; a word's characters keep theirs")
+    size: int | None = Setting(None, ge=5, description="largest number of words or sub-words of the vocabulary")
+    unknown: float = Setting(0.1, ge=0, lt=1, description="share of tokens made unknown in training")
+    spelling: Literal["cnn", "lstm"] = Setting("cnn", description="what reads a word's characters")
+    spelling_width: int = Setting(
+        64, ge=2, le=65536, description="share of the width that tells of a word's characters"
     )
 
 
-@lru_cache(maxsize=4096)
-def _is_mark(character: str) -> bool:
-    return unicodedata.category(character)[0] in "PS"
+SETTINGS: dict[Use, type[TokenSettings]] = {
+    Use.SOURCE: TokenSettings,
+    Use.UNITS: UnitSettings,
+    Use.LABEL: WordSettings,
+    Use.STREAM: TokenSettings,
+    Use.BLANKS: PieceSettings,
+}
 
 
-def _shown(unit: str, level: str) -> str:
-    if level == "characters":
-        return "␣" if unit.isspace() else unit.removeprefix("\t")
-    return unit.replace(JOINER, "") if level == "words" else unit
+class TokenStem(nn.Module):
+    """Vectors of tokens; in training some known tokens are unknown."""
+
+    def __init__(self, embedding: nn.Module, forget: float) -> None:
+        super().__init__()
+        self.embedding, self.forget = embedding, Forgetting(forget)
+
+    @property
+    def table(self) -> nn.Embedding:
+        """The table of the tokens' vectors."""
+        table = self.embedding.table
+        assert isinstance(table, nn.Embedding)
+        return table
+
+    def forward(self, source: Source) -> Context:
+        ids, *more = source.values
+        x = self.embedding(self.forget(ids), source.positions, *more)
+        return Context(x, source.positions, source.mask, source.units)
 
 
-def _groups(units: list[str], level: str) -> list[int]:
-    """The word index of each unit."""
-    if level == "characters":
-        return _character_groups(units)
-    groups: list[int] = []
-    word, touching, before = -1, False, ""
-    for unit in units:
-        if level == "words":
-            word += not (touching or unit.startswith(JOINER))
-            touching = unit.endswith(JOINER)
-        else:
-            word += level == "symbols" or unit.startswith(SPACE) or scripts.opens(before, unit)
-            before = unit.removeprefix(SPACE)
-        groups.append(max(word, 0))
-    return groups
+class Tokens(Input[str]):
+    """Texts in. Where each word is labelled, a text is a sentence of words; else it is cut as a whole."""
+
+    name = "tokens"
+    noun = "texts"
+    offers: ClassVar[frozenset[str]] = frozenset(("an alphabet", "units to label"))
+    alphabet: Tokenizer
+
+    def __init__(self, alphabet: Tokenizer, characters: Tokenizer | None, how: TokenSettings, use: Use) -> None:
+        self.alphabet, self.characters, self.how, self.use = alphabet, characters, how, use
+        self.sentences = None if characters is None else Sentences(alphabet, characters)
+        self.fields = (Field("tokens", id_dtype(alphabet.size)),)
+        if characters is not None:
+            self.fields += (Field("inside", id_dtype(characters.size)),)
+
+    @staticmethod
+    def settings(use: Use) -> type[Section]:
+        return SETTINGS[use]
+
+    @classmethod
+    def recognise(cls, files: Files, task: str | None) -> Format | None:
+        return recognise_samples(files.samples, task)
+
+    @staticmethod
+    def files(use: Use) -> tuple[str, ...]:
+        return ("tokenizer.json", "characters.json") if use is Use.UNITS else ("tokenizer.json",)
+
+    @classmethod
+    def learn(cls, how: TokenSettings, use: Use, sources: Sequence[str], origin: Input[Any] | None) -> Self:
+        before = origin if isinstance(origin, Tokens) else None
+        if not isinstance(how, UnitSettings):
+            cleaned = (_cleaned(text, use, how.level) for text in sources)
+            tokens = before.alphabet if before else _learned(cleaned, how.level, how)
+            return cls(tokens, None, how, use)
+        closed = (" ".join(map(labels.closed, split_words(text))) for text in sources)
+        tokens = before.alphabet if before else _learned(closed, "symbols" if how.level == "words" else how.level, how)
+        characters = before.characters if before else None
+        words = (word for text in sources for word in split_words(text))
+        return cls(tokens, characters or Tokenizer.train(words, "characters"), how, use)
+
+    @classmethod
+    def load(cls, folder: Path, how: TokenSettings, use: Use, names: Mapping[str, str]) -> Self:
+        alphabet = Tokenizer.load(folder / names.get("tokenizer.json", "tokenizer.json"))
+        characters = Tokenizer.load(folder / "characters.json") if use is Use.UNITS else None
+        return cls(alphabet, characters, how, use)
+
+    def contents(self) -> dict[str, bytes]:
+        found = {"tokenizer.json": self.alphabet.as_bytes()}
+        return found if self.characters is None else found | {"characters.json": self.characters.as_bytes()}
+
+    # ---- from texts to vectors --------------------------------------------------------------------------------------
+
+    def read(self, line: str) -> str:
+        return readable(line) if self.use is Use.STREAM else readable(line).strip()
+
+    @staticmethod
+    def unreadable(source: str) -> str:  # noqa: ARG004
+        return ""
+
+    def encode(self, sources: Sequence[str]) -> list[Row]:
+        if self.sentences is not None:
+            return self.sentences.encode([split_words(unicodedata.normalize("NFC", text)) for text in sources])
+        cleaned = [_cleaned(text, self.use, self.alphabet.level) for text in sources]
+        return [(ids,) for ids in self.alphabet.encode_batch(cleaned)]
+
+    def units(self, row: Row) -> int:
+        if self.sentences is None or self.sentences.spelled:
+            return len(row[0])
+        return int(np.sum(np.asarray(row[1])))
+
+    def parts(self, row: Row, most: int) -> list[Row]:
+        if len(row[0]) <= most:
+            return [row] if len(row[0]) else []
+        if self.sentences is not None:
+            return list(self.sentences.parts(row, most))
+        count = -(-len(row[0]) // most)
+        ends = [i * len(row[0]) // count for i in range(count + 1)]
+        return [(row[0][a:b],) for a, b in pairwise(ends)]
+
+    def collate(self, rows: Sequence[Row], extra: int = 0) -> Source:
+        begin, end = [START] * (Marks.FIRST in self.marks), [END] * (Marks.LAST in self.marks)
+        arrays = [np.asarray([*begin, *row[0], *end] if self.marks else row[0]) for row in rows]
+        ids = pad(arrays)
+        if extra:
+            ids = np.pad(ids, ((0, 0), (0, extra)))
+        values: tuple[torch.Tensor, ...] = (torch.from_numpy(ids),)
+        positions = positions_from([len(array) for array in arrays], ids.shape[1])
+        if self.sentences is None:
+            return Source(values, positions)
+        if not self.sentences.spelled:
+            return Source(values, positions, units=firsts(rows, len(begin)))
+        spellings, which = self.sentences.spellings(rows)
+        where = torch.from_numpy(np.pad(which, ((0, 0), (len(begin), len(end) + extra))))
+        units = None
+        if self.marks:
+            units = firsts([(row[0], [1] * len(row[0])) for row in rows], len(begin))
+        return Source((*values, spellings, where), positions, units=units)
+
+    def module(self, stem: Stem) -> TokenStem:
+        how, size = self.how, self.alphabet.size
+        forget = how.unknown if isinstance(how, WordSettings | UnitSettings) else 0.0
+        spelled = self.sentences is not None and self.sentences.spelled
+        if stem.whole is not None:
+            if spelled:
+                raise ValueError("model.kind=bert reads sub-words: set tokens.level to bpe or unigram")
+            return TokenStem(stem.whole(size), forget)
+        if spelled:
+            assert isinstance(how, UnitSettings)
+            assert self.characters is not None
+            spelling = SPELLINGS[how.spelling](self.characters.size, how.spelling_width, Dropout(stem.dropout))
+            return TokenStem(SpelledWords(size, stem.width, spelling, stem.place, Dropout(stem.dropout)), forget)
+        runs = Ngrams(stem.ngrams, stem.buckets, stem.width) if stem.ngrams > 1 else None
+        table = Embedding(size, stem.width, stem.place, Dropout(stem.dropout), scale=stem.scale, ngrams=runs)
+        if stem.std is not None:
+            first_weights(table, std=stem.std)
+        return TokenStem(table, forget)
+
+    def prepare(self, module: nn.Module, rows: Callable[[], Iterator[Row]]) -> None:
+        """Find the n-grams that are frequent enough to be learned."""
+        assert isinstance(module, TokenStem)
+        runs = getattr(module.embedding, "ngrams", None)
+        if isinstance(runs, Ngrams):
+            runs.know(np.asarray(row[0]) for row in rows())
+
+    # ---- for people -------------------------------------------------------------------------------------------------
+
+    def view(self, source: str) -> View:
+        begin = [BEGIN] * (Marks.FIRST in self.marks)
+        end = [FINIS if self.marks == Marks.LAST else FINISH] * (Marks.LAST in self.marks)
+        if self.sentences is not None:
+            words = split_words(unicodedata.normalize("NFC", source))
+            pieces = [self.alphabet.encode(labels.closed(word)) or [0] for word in words]
+            groups = [number for number, ids in enumerate(pieces) for _ in ids]
+            names = [words[group] for group in groups]
+            units = [len(begin) + i for i, g in enumerate(groups) if i == 0 or groups[i - 1] != g]
+            return _view(names, groups, words, begin, end, units, merged=True)
+        text = _cleaned(source, self.use, self.alphabet.level)
+        names = [plain(piece, self.alphabet.level) for piece in self.alphabet.pieces(text)]
+        if self.alphabet.level not in PARTS:
+            return View([*begin, *names, *end])
+        groups = self.alphabet.groups(text)
+        return _view(names, groups, joined(names, groups), begin, end, None, merged=self.alphabet.level in SUB_WORDS)
+
+    def text(self, source: str) -> str:
+        return source
+
+    def length(self, source: str) -> int:
+        """Return the number of words; of strings that are converted, of characters."""
+        strings = self.use is Use.SOURCE and (self.alphabet.level not in PARTS or scripts.mostly_unspaced([source]))
+        return len(source) if strings else metrics.count_words(source)
+
+    # ---- choosing ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def choose(cls, seen: Survey, use: Use) -> Chosen:
+        sections = {
+            Use.SOURCE: _for_source,
+            Use.UNITS: _for_units,
+            Use.LABEL: _for_label,
+            Use.STREAM: _for_stream,
+            Use.BLANKS: _for_blanks,
+        }
+        section, reasons = sections[use](seen)
+        return section, {f"tokens.{name}": why for name, why in reasons.items()}
 
 
-def _character_groups(units: list[str]) -> list[int]:
-    """A blank belongs to the word that follows it, as it does in sub-words; blanks at the end to the last word."""
-    groups: list[int] = []
-    word, between = -1, True
-    for unit in units:
-        if unit.isspace():
-            between = True
-        elif between or unit.startswith("\t"):
-            word, between = word + 1, False
-        groups.append(word + between)
-    return [min(group, max(word, 0)) for group in groups]
+def _learned(texts: Iterable[str], level: str, how: TokenSettings) -> Tokenizer:
+    return Tokenizer.train(texts, level, how.size, lowercase=how.lowercase)
 
 
-# ---------------------------------------------------------------------------------------------- training
+def _cleaned(text: str, use: Use, level: str) -> str:
+    if use is Use.STREAM:
+        return shielded(text, level)
+    return " ".join(text.split()) if use is Use.BLANKS else text.strip()
 
 
-def _pre_tokenizer(level: str) -> Any:
-    if level == "characters":
-        return pre_tokenizers.Split(Regex(r"\t[^\t]*|[\s\S]"), "isolated")
-    if level in ("words", "symbols"):
-        return pre_tokenizers.WhitespaceSplit()
-    # No sub-word reaches across the border of a word and its punctuation: "house" and "house." share their pieces.
-    marks = pre_tokenizers.Split(Regex(rf"{SPACE}?[\p{{P}}\p{{S}}&&[^{SPACE}]]+"), "isolated")
-    return pre_tokenizers.Sequence([pre_tokenizers.Metaspace(SPACE, prepend_scheme="always"), marks])
+def _view(
+    names: list[str],
+    groups: list[int],
+    words: list[str],
+    begin: list[str],
+    end: list[str],
+    units: list[int] | None,
+    *,
+    merged: bool,
+) -> View:
+    """Return a view whose marks are things of their own."""
+    shift = len(begin)
+    moved = [*range(shift), *(group + shift for group in groups), *(shift + len(words) for _ in end)]
+    return View([*begin, *names, *end], moved, [*begin, *words, *end], units, merged)
 
 
-def _assemble(model: Any, level: str) -> tokenizers.Tokenizer:
-    """A tokenizer without "added tokens": the library would look for those in the user's text."""
-    inner = tokenizers.Tokenizer(model)
-    inner.pre_tokenizer = _pre_tokenizer(level)
-    if level == "words":
-        inner.decoder = decoders.WordPiece(prefix=JOINER, cleanup=False)
-    elif level == "characters":
-        inner.decoder = decoders.Fuse()
-    elif level != "symbols":
-        inner.decoder = decoders.Metaspace(SPACE, prepend_scheme="always")
-    return inner
+def _used(seen: Survey, chosen: str) -> str:
+    """Return the level that will be used."""
+    return seen.given.get("tokens.level", chosen)
 
 
-def _level_of(file: Any) -> str | None:
-    """The level of a parsed tokenizer.json, from the kinds of its parts; None if it is not one of ours."""
-    kinds = [(file.get(part) or {}).get("type") for part in ("model", "pre_tokenizer", "decoder")]
-    vocabulary = file["model"]["vocab"]
-    first = (
-        [piece for piece, _ in vocabulary[:4]] if kinds[0] == "Unigram" else sorted(vocabulary, key=vocabulary.get)[:4]
-    )
-    if tuple(first) != SPECIALS or file.get("added_tokens"):
-        return None
-    levels: dict[tuple[Any, ...], str] = {
-        ("WordLevel", "Split", "Fuse"): "characters",
-        ("WordLevel", "WhitespaceSplit", "WordPiece"): "words",
-        ("WordLevel", "WhitespaceSplit", None): "symbols",
-        ("BPE", "Sequence", "Metaspace"): "bpe",
-        ("Unigram", "Sequence", "Metaspace"): "unigram",
+def _for_source(seen: Survey) -> Chosen:
+    level, why = choose_level(seen.sources)
+    return {"level": level}, {"level": why}
+
+
+def _for_units(seen: Survey) -> Chosen:
+    few = seen.count < 5_000
+    counts = Counter(word for text in seen.sources for word in split_words(text.lower()))
+    size = max(300, min(50_000, sum(count > 1 for count in counts.values()) + labels.FIRST))
+    section = {"level": "words", "lowercase": True, "size": size, "unknown": 0.2 if few else 0.1}
+    reasons = {
+        "size": f"{size:,} words: about those seen twice or more; of the others the characters tell",
+        "unknown": "some words are unknown at random in training, so that their characters are learned from",
     }
-    return levels.get(tuple(kinds))
+    if _used(seen, "words") != "words":
+        section["size"] = None
+        del reasons["size"]
+    return section, reasons
 
 
-def _is_ours(inner: tokenizers.Tokenizer, level: str) -> bool:
-    """Whether ids count up from 0 without a gap, and all parts but the vocabulary are those that `_assemble` makes:
-    a file cannot bring patterns of its own, nor ids that a model has no row for."""
-    ids = inner.get_vocab().values()
-    if sorted(ids) != list(range(len(ids))):
-        return False  # first: in writing it out the library would count to the largest id, be it 2³¹
-    found, plain = (json.loads(each.to_str()) for each in (inner, _assemble(models.WordLevel({}, unk_token=""), level)))
-    plain["normalizer"] = found["normalizer"] if found["normalizer"] == {"type": "Lowercase"} else None
-    return {**found, "model": None} == {**plain, "model": None}
+def _for_label(seen: Survey) -> Chosen:
+    level, why = choose_level(seen.sources)
+    if level == "bpe" and scripts.mostly_unspaced(seen.sources):
+        level, why = "characters", "The texts are in a script without spaces: their words cannot be told apart."
+    if level != "bpe":
+        return {"level": level, "unknown": 0.0 if level == "characters" else 0.1}, {"level": why}
+    if (used := _used(seen, "words")) != "words":
+        return {"level": "words", "lowercase": True, "unknown": 0.0 if used == "characters" else 0.1}, {}
+    counts = Counter(word for text in seen.sources for word in text.lower().split())
+    size = max(300, min(30_000, sum(count > 1 for count in counts.values())))
+    return {"level": "words", "lowercase": True, "size": size, "unknown": 0.1}, {
+        "level": f"{why} Whole words are labelled best from scratch",
+        "size": f"{size:,} words: about those seen twice or more; the others teach what an unknown word is",
+        "unknown": "some words are unknown at random in training, so that no single one is relied on",
+    }
 
 
-def ranked(counts: Counter[str]) -> list[tuple[str, int]]:
-    """Most frequent first; equal counts in the order of the text, so that nothing depends on chance."""
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+def _for_stream(seen: Survey) -> Chosen:
+    characters = seen.count * sum(len(line) + 1 for line in seen.sources) / max(1, len(seen.sources))
+    level, why = choose_level(seen.sources)
+    size = None
+    if level != "symbols" and characters < 5e6:
+        level, why = "characters", "the text is short: its characters are learned, and kept exactly"
+    elif level != "symbols":
+        level, why = "bpe", "the text is long enough to learn sub-words from"
+    if _used(seen, level) in SUB_WORDS:
+        size = 4_000 if characters < 5e7 else 8_000
+    return {"level": level, "size": size}, {"level": why}
 
 
-def _train_list(prepared: Iterable[str], level: str, size: int | None) -> Any:
-    split = _pre_tokenizer(level)
-    counts: Counter[str] = Counter()
-    for text in prepared:
-        if level == "characters":
-            counts.update(token for token, _ in split.pre_tokenize_str(text))
-        else:
-            counts.update(text.split())
-    tokens = [*SPECIALS, *(token for token, _ in ranked(counts))]
-    return models.WordLevel({token: id for id, token in enumerate(tokens[:size])}, unk_token=SPECIALS[UNKNOWN])
-
-
-# ---------------------------------------------------------------------------------------------- choosing
-
-
-def looks_like_symbols(text: str) -> bool:
-    """Whether a text is a row of short symbols set apart by spaces, such as `a b ɑ̃ d ɔ̃`."""
-    symbols = text.split()
-    return len(symbols) > 1 and sum(map(_is_short, symbols)) >= 0.9 * len(symbols)
-
-
-@lru_cache(maxsize=4096)
-def _is_short(symbol: str) -> bool:
-    """At most three characters, not counting marks and modifiers (t͡ʃʰ)."""
-    return len(symbol) <= 3 or sum(unicodedata.category(character) not in ("Mn", "Lm") for character in symbol) <= 3
-
-
-def choose_level(texts: Iterable[str]) -> tuple[str, str]:
-    """The level that suits a sample of texts, and the reason in a sentence."""
-    heads = [head for text in texts if (head := text.partition("\t")[0].strip())]
-    if not heads:
-        return "characters", "There is no text to judge by, so single characters are safest."
-    symbols = Counter(symbol for head in heads for symbol in head.split())
-    total = symbols.total()
-    rows = sum(map(looks_like_symbols, heads)) / len(heads)
-    short = sum(count for symbol, count in symbols.items() if _is_short(symbol)) / total
-    if rows >= 0.5 and short >= 0.9 and len(symbols) <= max(100, total / 10):
-        return (
-            "symbols",
-            f"{short:.0%} of what stands between spaces is 1 to 3 characters long, {len(symbols):,} distinct.",
-        )
-    between = statistics.median(len(head.split()) for head in heads)
-    length = statistics.median(map(len, heads))
-    if between > 4:
-        return "bpe", f"The texts are sentences: half of them have {between:g} words or more."
-    # Where no blanks are written, letters tell how much there is to read, and the marks at the end of sentences.
-    words = statistics.median(map(scripts.count_words, heads))
-    if words > 4 or 2 * sum(map(scripts.is_sentence, heads)) > len(heads):
-        return "bpe", f"The texts are sentences without spaces: half of them have {length:g} characters or more."
-    return "characters", f"Half of the texts have at most {between:g} words and {length:g} characters."
+def _for_blanks(seen: Survey) -> Chosen:
+    lines = [text for text in seen.sources if text.strip()]
+    level, why = choose_level(lines)
+    if level == "bpe" and scripts.mostly_unspaced(lines):
+        level, why = "characters", "The text is in a script without spaces: its words cannot be told apart."
+    section: dict[str, Any] = {"level": level}
+    reasons = {"level": why}
+    if _used(seen, level) in SUB_WORDS:
+        words = round(sum(len(line.split()) for line in lines) * seen.count / max(1, len(seen.sources)))
+        most = 4_000 if words < 300_000 else 8_000 if words < 20_000_000 else 16_000
+        section["size"] = min(most, max(300, len({part for line in lines for part in scripts.parts(line)})))
+        reasons["size"] = f"{section['size']:,} sub-words: enough for {words:,} words to show each often"
+    return section, reasons

@@ -14,9 +14,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from regard.backbones.recurrent import cells, walk
 from regard.inputs.embedding import positions_of
-from regard.inputs.tokens import END, PAD, UNKNOWN
+from regard.layers.recurrence import cells, walk
+from regard.text.tokenizer import END, PAD, UNKNOWN
 
 INNER = 32  # width of a character's vector
 
@@ -74,7 +74,7 @@ class Spelled(nn.Module):
 SPELLINGS: dict[str, type[Convolved] | type[Spelled]] = {"cnn": Convolved, "lstm": Spelled}
 
 
-class Words(nn.Module):
+class SpelledWords(nn.Module):
     """[E[word]; spelling], `width` wide together, then positions (if `place` brings any in) and dropout.
 
     A batch holds each of its distinct words' characters once: `spellings` (distinct, characters), and `which`

@@ -1,10 +1,10 @@
 """Scores of answers, each with its signature and a bootstrap confidence interval.
 
-`scores` is what they share, `sequences` scores converted sequences, `labels` labels and tags, `likelihoods` plain
-text, and `kinds` chooses among them.
+`sequences` scores converted sequences, `labels` labels and tags, `likelihoods` plain text. `kinds` chooses among them,
+and `scores` is shared by all.
 """
 
-from regard.metrics.kinds import Kind, evaluate
+from regard.metrics.kinds import Kind, evaluate, without_case
 from regard.metrics.labels import (
     accuracy,
     confusion,
@@ -86,5 +86,6 @@ __all__ = [
     "spans",
     "symbol_error_rate",
     "tag_accuracy",
+    "without_case",
     "word_error_rate",
 ]

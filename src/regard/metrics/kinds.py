@@ -1,4 +1,4 @@
-"""Which metrics fit which kind of answer."""
+"""The metrics for each kind of answer."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -28,6 +28,14 @@ _CASED = (bleu, chrf)  # their signatures say whether case counts
 _SPANS = (span_f1, span_precision, span_recall)  # before the others, where tags mark spans
 
 
+def without_case(scores: Sequence[Score], hypotheses: Sequence[str], references: References) -> list[Score]:
+    """Return scores in which those that tell case apart are replaced by ones that do not."""
+    cased = {metric.__name__: metric for metric in _CASED}
+    return [
+        cased[score.name](hypotheses, references, lowercase=True) if score.name in cased else score for score in scores
+    ]
+
+
 def evaluate(
     hypotheses: Sequence[str],
     references: References,
@@ -37,7 +45,7 @@ def evaluate(
     samples: int = SAMPLES,
     seed: int = SEED,
 ) -> list[Score]:
-    """Score with the metrics that fit, the most telling first; `lowercase` compares both sides in lower case.
+    """Score with the metrics of the kind, the main one first; `lowercase` compares both sides in lower case.
 
     The kinds are running text, space-separated symbols, unspaced characters, single labels, and rows of tags (with
     span F1 first where the tags mark spans, such as B-person I-person O).

@@ -1,10 +1,9 @@
 """Scores of labels and tags.
 
 A label is one string for an item; tags are a row of strings separated by single blanks, one for each word. Items have
-references as everywhere here, usually one; of several, the one that comes nearest to the answer counts.
+references as everywhere here, usually one; of several, the one nearest to the answer counts.
 """
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,25 +21,24 @@ from regard.metrics.scores import (
     percentage,
     reference_counts,
 )
+from regard.text.spans import OUTSIDE, SpanTag, are_span_tags, parse_span_tag
 
-SPAN_TAG = re.compile(r"O|[BIESLUMW]-.+")
-MEANING = {"L": "E", "U": "S", "W": "S", "M": "I"}  # BILOU and BMEWO are BIOES with other letters
-Span = tuple[int, int, str]  # first word, last word, kind
+Span = tuple[int, int, str]  # first word, last word, type
 
 
 # ---------------------------------------------------------------------------------------------- labels
 
 
 def accuracy(hypotheses: Sequence[str], references: References, *, samples: int = SAMPLES, seed: int = SEED) -> Score:
-    """Share of items that got (one of) their labels."""
+    """Return the share of items that got (one of) their labels."""
     check_items(hypotheses, references)
-    rows = [(int(found in allowed), 1) for found, allowed in zip(hypotheses, references, strict=True)]
+    rows = [(int(answer in allowed), 1) for answer, allowed in zip(hypotheses, references, strict=True)]
     signature = f"nrefs:{reference_counts(references)}|compare:label"
     return make_score("accuracy", np.asarray(rows), percentage, signature, samples, seed)
 
 
 def macro_f1(hypotheses: Sequence[str], references: References, *, samples: int = SAMPLES, seed: int = SEED) -> Score:
-    """The mean over labels of F1_l = 2 · right_l / (answered_l + expected_l).
+    """Return the mean over labels of F1_l = 2 · right_l / (answered_l + expected_l).
 
     Rare labels count as much as frequent ones. The mean is over all labels that were answered or expected; in a
     resample, over those that occur in it.
@@ -64,21 +62,24 @@ def _mean_f1(sums: list[int]) -> float:
 
 
 def _cells(hypotheses: Sequence[str], references: References) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
-    """All labels, the distinct (expected, answered) pairs of their numbers, and which of these each item is."""
+    """Return all labels, the distinct (expected, answered) pairs of their indices, and the pair of each item."""
     check_items(hypotheses, references)
     pairs = [
-        (found if found in allowed else allowed[0], found)
-        for found, allowed in zip(hypotheses, references, strict=True)
+        (answer if answer in allowed else allowed[0], answer)
+        for answer, allowed in zip(hypotheses, references, strict=True)
     ]
     labels = sorted({label for pair in pairs for label in pair})
     number = {label: index for index, label in enumerate(labels)}
-    numbered = np.array([(number[expected], number[found]) for expected, found in pairs], dtype=np.int64)
+    numbered = np.array([(number[expected], number[answer]) for expected, answer in pairs], dtype=np.int64)
     cells, where = np.unique(numbered, axis=0, return_inverse=True)
     return labels, cells, where.reshape(-1)
 
 
 def confusion(hypotheses: Sequence[str], references: References) -> tuple[list[str], NDArray[np.int64]]:
-    """All labels in order, and how often label i (row) was answered with label j (column). For tags: `single_tags`."""
+    """Return all labels in order, and the confusion matrix: expected labels down, answers across.
+
+    For tags: `single_tags`.
+    """
     labels, cells, where = _cells(hypotheses, references)
     matrix = np.zeros((len(labels), len(labels)), dtype=np.int64)
     matrix[cells[:, 0], cells[:, 1]] = np.bincount(where)
@@ -86,7 +87,7 @@ def confusion(hypotheses: Sequence[str], references: References) -> tuple[list[s
 
 
 def render_confusion(labels: Sequence[str], matrix: NDArray[np.int64], *, width: int = 100) -> str:
-    """The confusions as plain text: the whole matrix if it fits into `width`, else each label with its worst ones."""
+    """Return the confusion matrix as plain text: whole if it fits into `width`, else the worst cells of each label."""
     for longest in (max(map(len, labels)), 8, 5):
         names = [_shortened(label, longest) for label in labels]
         table = _whole(names, matrix)
@@ -101,7 +102,7 @@ def _shortened(label: str, longest: int) -> str:
 
 
 def _whole(names: Sequence[str], matrix: NDArray[np.int64]) -> list[str]:
-    """One row and one column for each label; nought is a dot, so that confusions stand out."""
+    """Return one row and one column for each label; zero is a dot, so that confusions stand out."""
     body = [[f"{count:,}" if count else "·" for count in row] for row in matrix.tolist()]
     head = max(map(len, names))
     widths = [max(len(names[column]), *(len(row[column]) for row in body)) for column in range(len(names))]
@@ -112,7 +113,7 @@ def _whole(names: Sequence[str], matrix: NDArray[np.int64]) -> list[str]:
 
 
 def _worst(labels: Sequence[str], matrix: NDArray[np.int64], width: int) -> list[str]:
-    """One row for each label: how many there are, precision, recall, and what it was most often taken for."""
+    """Return one row for each label: its count, recall, precision, and its most frequent wrong answers."""
     head = min(max(map(len, labels)), 24)
     lines = [f"{'label':<{head}}  {'expected':>8}  {'recall':>7}  {'precision':>9}  taken for"]
     for index, label in enumerate(labels):
@@ -136,11 +137,11 @@ def _worst(labels: Sequence[str], matrix: NDArray[np.int64], width: int) -> list
 
 
 def _rows_of_tags(hypotheses: Sequence[str], references: References) -> list[tuple[list[str], list[str]]]:
-    """The tags answered and the tags expected of each item, as many of each."""
+    """Return the answered and the expected tags of each item, as many of each."""
     check_items(hypotheses, references)
     rows = []
-    for number, (found, allowed) in enumerate(zip(hypotheses, references, strict=True), start=1):
-        answered = _split(found)
+    for number, (answer, allowed) in enumerate(zip(hypotheses, references, strict=True), start=1):
+        answered = _split(answer)
         expected = max((_split(reference) for reference in allowed), key=lambda tags: _equal(answered, tags))
         if len(answered) != len(expected):
             raise UserError(
@@ -159,7 +160,7 @@ def _equal(one: list[str], other: list[str]) -> int:
 
 
 def single_tags(hypotheses: Sequence[str], references: References) -> tuple[list[str], list[list[str]]]:
-    """Rows of tags as single labels, for `confusion` or `macro_f1` over words."""
+    """Return rows of tags as single labels, for `confusion` or `macro_f1` over words."""
     rows = _rows_of_tags(hypotheses, references)
     return [tag for answered, _ in rows for tag in answered], [[tag] for _, expected in rows for tag in expected]
 
@@ -167,7 +168,7 @@ def single_tags(hypotheses: Sequence[str], references: References) -> tuple[list
 def tag_accuracy(
     hypotheses: Sequence[str], references: References, *, samples: int = SAMPLES, seed: int = SEED
 ) -> Score:
-    """Share of words that got their tag; resampled by sentences."""
+    """Return the share of words that got their tag; resampled by sentences."""
     rows = [(_equal(answered, expected), len(expected)) for answered, expected in _rows_of_tags(hypotheses, references)]
     signature = f"nrefs:{reference_counts(references)}|compare:tag"
     return make_score("tag_accuracy", np.asarray(rows), percentage, signature, samples, seed)
@@ -177,53 +178,44 @@ def tag_accuracy(
 
 
 def are_spans(references: References) -> bool:
-    """Whether all tags are O or a letter of BIOES and a kind, and there is a span at all."""
-    tags = {tag for allowed in references for reference in allowed for tag in _split(reference)}
-    return tags > {"O"} and all(SPAN_TAG.fullmatch(tag) for tag in tags)
+    """Return True if the tags of the references mark spans."""
+    return are_span_tags(tag for allowed in references for reference in allowed for tag in _split(reference))
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
-    """The spans of a sentence by the rules of conlleval, which understand IOB1, IOB2 and BIOES alike.
+    """Return the spans of a sentence by the rules of conlleval, which understand IOB1, IOB2 and BIOES alike.
 
-    A span begins at B or S, at any tag of another kind than the one before, and at I or E after O, E or S. It goes on
-    with I and E of its kind, and E and S end it.
+    A span begins at B or S, at any tag of another type than the one before, and at I or E after O, E or S. It goes on
+    with I and E of its type, and E and S end it.
     """
-    found: list[Span] = []
-    before, kind_before, start = "O", "", -1
-    for place, tag in enumerate([*tags, "O"]):
-        letter, kind = letter_and_kind(tag)
-        if start >= 0 and (letter in "OBS" or before in "ES" or kind != kind_before):
-            found.append((start, place - 1, kind_before))
+    result: list[Span] = []
+    before, start = SpanTag(OUTSIDE, ""), -1
+    for place, tag in enumerate(map(parse_span_tag, [*tags, OUTSIDE])):
+        if start >= 0 and (tag.prefix in "OBS" or before.prefix in "ES" or tag.type != before.type):
+            result.append((start, place - 1, before.type))
             start = -1
-        if start < 0 and letter != "O":
+        if start < 0 and tag.prefix != OUTSIDE:
             start = place
-        before, kind_before = letter, kind
-    return found
-
-
-def letter_and_kind(tag: str) -> tuple[str, str]:
-    """B-creative-work is B and creative-work; what has no hyphen is O, or the letter of a span without a kind."""
-    letter, _, kind = tag.partition("-")
-    letter = MEANING.get(letter, letter)
-    return (letter, kind) if letter in ("B", "I", "E", "S") else ("O", "")
+        before = tag
+    return result
 
 
 def span_f1(hypotheses: Sequence[str], references: References, *, samples: int = SAMPLES, seed: int = SEED) -> Score:
-    """F1 of spans: 2 · right / (answered + expected); a span is right if its words and its kind are."""
+    """Return F1 of spans: 2 · right / (answered + expected); a span is right if its words and its type are."""
     return _span_score("span_f1", _f1, hypotheses, references, samples, seed)
 
 
 def span_precision(
     hypotheses: Sequence[str], references: References, *, samples: int = SAMPLES, seed: int = SEED
 ) -> Score:
-    """Share of the answered spans that are right."""
+    """Return the share of the answered spans that are right."""
     return _span_score("span_precision", _precision, hypotheses, references, samples, seed)
 
 
 def span_recall(
     hypotheses: Sequence[str], references: References, *, samples: int = SAMPLES, seed: int = SEED
 ) -> Score:
-    """Share of the expected spans that were found."""
+    """Return the share of the expected spans that were found."""
     return _span_score("span_recall", _recall, hypotheses, references, samples, seed)
 
 
@@ -232,8 +224,8 @@ def _span_score(
 ) -> Score:
     rows = []
     for answered, expected in _rows_of_tags(hypotheses, references):
-        found, wanted = set(spans(answered)), set(spans(expected))
-        rows.append((len(found & wanted), len(found), len(wanted)))
+        marked, wanted = set(spans(answered)), set(spans(expected))
+        rows.append((len(marked & wanted), len(marked), len(wanted)))
     return make_score(name, np.asarray(rows), formula, "rules:conlleval|level:span", samples, seed)
 
 

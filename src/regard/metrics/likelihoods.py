@@ -1,7 +1,7 @@
-"""Scores of predicted text: how probable a model finds what is really there.
+"""Scores of predicted text: the likelihood of the real text under a model.
 
-Given for each item (a block or a document) the sum of −log p over its tokens, in nats, and how many tokens or
-characters it has. The total is divided by the total, so that it does not matter how the text was cut.
+Each item (a block or a document) has the sum of −log p over its tokens, in nats, and a number of tokens or
+characters. Both are summed before dividing: the result does not depend on how the text was cut.
 """
 
 import math
@@ -14,14 +14,14 @@ from regard.metrics.scores import SAMPLES, SEED, Formula, Score, make_score
 
 
 def cross_entropy(losses: Sequence[float], tokens: Sequence[int], *, samples: int = SAMPLES, seed: int = SEED) -> Score:
-    """Nats per token: Σ −log p / tokens, what training minimises."""
+    """Return nats per token: Σ −log p / tokens, the training loss."""
     return _score("cross_entropy", losses, tokens, _mean, "unit:token|log:e", samples, seed)
 
 
 def perplexity(losses: Sequence[float], tokens: Sequence[int], *, samples: int = SAMPLES, seed: int = SEED) -> Score:
-    """exp(Σ −log p / tokens): among so many equally probable tokens the model seems to choose.
+    """Return exp(Σ −log p / tokens): the number of equally probable tokens that would be as uncertain.
 
-    Tokens differ between vocabularies: compare only models with the same one.
+    Tokens differ between vocabularies: compare only models with the same vocabulary.
     """
     return _score("perplexity", losses, tokens, _exponential, "unit:token", samples, seed)
 
@@ -29,7 +29,7 @@ def perplexity(losses: Sequence[float], tokens: Sequence[int], *, samples: int =
 def bits_per_character(
     losses: Sequence[float], characters: Sequence[int], *, samples: int = SAMPLES, seed: int = SEED
 ) -> Score:
-    """Σ −log₂ p / characters: the same for every vocabulary, so that any models can be compared."""
+    """Return Σ −log₂ p / characters: comparable between models with any vocabulary."""
     return _score("bits_per_character", losses, characters, _bits, "unit:character|log:2", samples, seed)
 
 

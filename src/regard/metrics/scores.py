@@ -34,7 +34,7 @@ _DECIMALS = {"cross_entropy": 4, "bits_per_character": 4, "perplexity": 3}  # 2 
 
 @dataclass(frozen=True)
 class Score:
-    """One number and all that is needed to report it.
+    """One number with everything that a report of it needs.
 
     `low` and `high` bound the 95 % bootstrap interval (None when no resamples were asked for); `count` is the
     number of items scored; `unit` is "%" for shares and rates and empty for points (BLEU, chrF), perplexities,
@@ -52,20 +52,23 @@ class Score:
 
 
 def ranked(scores: list[Score]) -> list[float]:
-    """Metrics as numbers of which higher is better, the one to stop on first."""
+    """Return the scores as numbers of which higher is better, in their order."""
     return [score.value if score.higher_is_better else -score.value for score in scores]
 
 
 def as_good(average: Score, best: list[float] | None) -> tuple[bool, str]:
-    """Whether an average is to be kept, and why. The best of many validations owes a part of its score to luck, more
-    so the fewer items there are: it is better than an average where that does not come within a standard error."""
+    """Return True if an averaged model is to be kept, and the reason.
+
+    The best of many validations owes a part of its score to luck, more so with few items. The average is kept if it
+    comes within one standard error of it.
+    """
     if best is None or ranked([average])[0] >= best[0]:
         return True, "kept"
     low, high = (average.value if bound is None else bound for bound in (average.low, average.high))
     error = (high - low) / (2 * 1.96)
     kept = best[0] - ranked([average])[0] <= error
-    found = f"the best had {abs(best[0]):.2f}, the standard error is {error:.2f}"
-    return kept, f"kept: {found}" if kept else f"not kept: {found}"
+    reason = f"the best had {abs(best[0]):.2f}, the standard error is {error:.2f}"
+    return kept, f"kept: {reason}" if kept else f"not kept: {reason}"
 
 
 def resample(
@@ -147,7 +150,7 @@ def percentage(counts: list[int]) -> float:
 
 
 def reference_counts(references: References) -> str:
-    """The number of references per item as sacrebleu's signatures write it: a number, or "var"."""
+    """Return the number of references per item as sacrebleu's signatures write it: a number, or "var"."""
     counts = {len(allowed) for allowed in references}
     return str(counts.pop()) if len(counts) == 1 else "var"
 
@@ -172,12 +175,12 @@ def check_items(hypotheses: Sequence[str], references: References) -> None:
 
 
 def label_of(score: Score) -> str:
-    """What a score is called in a table."""
+    """Return the name of a score in a table."""
     return _LABELS.get(score.name, score.name.replace("_", " "))
 
 
 def value_of(score: Score) -> str:
-    """The number in a table, with room for a unit."""
+    """Return the value of a score in a table, with room for a unit."""
     return f"{score.value:.{_DECIMALS.get(score.name, 2)}f} {score.unit:1}"
 
 

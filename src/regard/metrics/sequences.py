@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.errors import UserError
-from regard.inputs import scripts
 from regard.metrics.scores import (
     SAMPLES,
     SEED,
@@ -20,6 +19,7 @@ from regard.metrics.scores import (
     reference_counts,
     value_of,
 )
+from regard.text import scripts
 
 BUCKETS = 5  # of lengths, unless told otherwise
 
@@ -53,12 +53,12 @@ def bleu(
     samples: int = SAMPLES,
     seed: int = SEED,
 ) -> Score:
-    """Corpus BLEU by sacrebleu: the geometric mean of 1- to 4-gram precisions times the brevity penalty.
+    """Return corpus BLEU by sacrebleu: the geometric mean of 1- to 4-gram precisions times the brevity penalty.
 
-    Detokenised text takes `tokenize="13a"`, and is given it unless told otherwise; but n-grams of words are none where
-    no spaces are written. References that are mostly Chinese take "zh" (each character is a token), those in other
-    such scripts "char". The figures of older papers, on text already tokenised and often
-    in lower case, take `tokenize="none"` and `lowercase=True`; the signature tells the two apart.
+    The default for detokenised text is `tokenize="13a"`. Scripts without spaces have no n-grams of words: the default
+    is "zh" (each character is a token) for references that are mostly Chinese, and "char" for other such scripts.
+    Figures of older papers, on text already tokenised and often in lower case, need `tokenize="none"` and
+    `lowercase=True`; the signature shows the difference.
     """
     from sacrebleu.metrics.bleu import BLEU
 
@@ -71,7 +71,7 @@ def bleu(
 
 
 def tokenizer_for(references: References) -> str:
-    """The tokenisation of BLEU that suits the script of the references."""
+    """Return the tokenisation of BLEU that suits the script of the references."""
     texts = [text for allowed in references for text in allowed]
     if not scripts.mostly_unspaced(texts):
         return "13a"
@@ -86,7 +86,7 @@ def chrf(
     samples: int = SAMPLES,
     seed: int = SEED,
 ) -> Score:
-    """Corpus chrF2 by sacrebleu: the F-score (β = 2) of character 1- to 6-grams, spaces left out."""
+    """Return corpus chrF2 by sacrebleu: the F-score (β = 2) of character 1- to 6-grams, spaces left out."""
     from sacrebleu.metrics.chrf import CHRF
 
     return _by_sacrebleu("chrf", CHRF(lowercase=lowercase), hypotheses, references, samples, seed)
@@ -116,9 +116,9 @@ def _by_sacrebleu(
 def exact_match(
     hypotheses: Sequence[str], references: References, *, samples: int = SAMPLES, seed: int = SEED
 ) -> Score:
-    """Share of items equal to one of their references, character for character."""
+    """Return the share of items equal to one of their references, character for character."""
     check_items(hypotheses, references)
-    rows = [(int(found in allowed), 1) for found, allowed in zip(hypotheses, references, strict=True)]
+    rows = [(int(answer in allowed), 1) for answer, allowed in zip(hypotheses, references, strict=True)]
     signature = f"nrefs:{reference_counts(references)}|compare:string"
     return make_score("exact_match", np.asarray(rows), percentage, signature, samples, seed)
 
@@ -126,14 +126,14 @@ def exact_match(
 def sequence_error_rate(
     hypotheses: Sequence[str], references: References, *, samples: int = SAMPLES, seed: int = SEED
 ) -> Score:
-    """Share of items whose symbols are not exactly a reference's: what g2p papers call word error rate.
+    """Return the share of items whose symbols differ from every reference: the word error rate of g2p papers.
 
     Symbols are separated by white space, whose amount does not count.
     """
     check_items(hypotheses, references)
     rows = [
-        (int(all(found.split() != reference.split() for reference in allowed)), 1)
-        for found, allowed in zip(hypotheses, references, strict=True)
+        (int(all(answer.split() != reference.split() for reference in allowed)), 1)
+        for answer, allowed in zip(hypotheses, references, strict=True)
     ]
     signature = f"nrefs:{reference_counts(references)}|compare:symbols"
     return _rate("sequence_error_rate", rows, signature, samples, seed)
@@ -142,21 +142,21 @@ def sequence_error_rate(
 def symbol_error_rate(
     hypotheses: Sequence[str], references: References, *, samples: int = SAMPLES, seed: int = SEED
 ) -> Score:
-    """Edits per reference symbol, symbols separated by white space: of phonemes, the phoneme error rate."""
+    """Return edits per reference symbol, symbols separated by white space: of phonemes, the phoneme error rate."""
     return _edit_rate("symbol_error_rate", str.split, hypotheses, references, samples, seed)
 
 
 def word_error_rate(
     hypotheses: Sequence[str], references: References, *, samples: int = SAMPLES, seed: int = SEED
 ) -> Score:
-    """Edits per reference word, as in speech recognition; not g2p's WER, which is `sequence_error_rate`."""
+    """Return edits per reference word, as in speech recognition; not g2p's WER, which is `sequence_error_rate`."""
     return _edit_rate("word_error_rate", str.split, hypotheses, references, samples, seed)
 
 
 def character_error_rate(
     hypotheses: Sequence[str], references: References, *, samples: int = SAMPLES, seed: int = SEED
 ) -> Score:
-    """Edits per reference character (Unicode code point, spaces included), for text without spaces."""
+    """Return edits per reference character (Unicode code point, spaces included), for text without spaces."""
     return _edit_rate("character_error_rate", list, hypotheses, references, samples, seed)
 
 
@@ -168,11 +168,11 @@ def _edit_rate(
     samples: int,
     seed: int,
 ) -> Score:
-    """100 · Σ_i min_r edits(h_i, r) / Σ_i |r_i*|, with r_i* the nearest reference of item i."""
+    """Return 100 · Σ_i min_r edits(h_i, r) / Σ_i |r_i*|, with r_i* the nearest reference of item i."""
     check_items(hypotheses, references)
     rows = [
-        _nearest(split(found), [split(reference) for reference in allowed])
-        for found, allowed in zip(hypotheses, references, strict=True)
+        _nearest(split(answer), [split(reference) for reference in allowed])
+        for answer, allowed in zip(hypotheses, references, strict=True)
     ]
     signature = f"nrefs:{reference_counts(references)}|edits:levenshtein|unit:{name.split('_')[0]}"
     return _rate(name, rows, signature, samples, seed)
@@ -182,7 +182,7 @@ def _rate(name: str, rows: list[tuple[int, int]], signature: str, samples: int, 
     return make_score(name, np.asarray(rows), percentage, signature, samples, seed, higher_is_better=False)
 
 
-def _nearest(found: list[str], allowed: list[list[str]]) -> tuple[int, int]:
+def _nearest(answer: list[str], allowed: list[list[str]]) -> tuple[int, int]:
     """Return (edits, length) of the reference with the fewest edits, of equally near ones the longest.
 
     The rule for ties makes the rate independent of the order in which references are listed.
@@ -190,12 +190,12 @@ def _nearest(found: list[str], allowed: list[list[str]]) -> tuple[int, int]:
     # rapidfuzz is what jiwer, a dependency, counts its edits with.
     from rapidfuzz.distance import Levenshtein
 
-    edits, length = min((Levenshtein.distance(found, reference), -len(reference)) for reference in allowed)
+    edits, length = min((Levenshtein.distance(answer, reference), -len(reference)) for reference in allowed)
     return edits, -length
 
 
 def count_words(text: str) -> int:
-    """Number of words of a text, words being what white space separates."""
+    """Return the number of words of a text, separated by white space."""
     return len(text.split())
 
 
@@ -208,7 +208,7 @@ def by_length(
     *,
     length: Callable[[str], int] = count_words,
 ) -> list[Bucket]:
-    """Score apart the items with short and long sources, for the table of BLEU against sentence length.
+    """Score items with short and long sources separately, for a table of BLEU against sentence length.
 
     Edges 10, 20 make the buckets 0–10, 11–20 and 21–(the longest found); buckets without items are left out. Without
     edges there are up to five buckets of about equally many items, from the shortest found to the longest. `length`
@@ -234,13 +234,13 @@ def by_length(
 
 
 def _quantiles(lengths: Sequence[int], parts: int) -> list[int]:
-    """The lengths up to which 1/parts, 2/parts … of all are, each once; the last is the longest."""
+    """Return the lengths at the quantiles 1/parts, 2/parts …, each once; the last is the longest."""
     shares = np.arange(1, parts + 1) / parts
     return sorted({int(edge) for edge in np.quantile(lengths, shares, method="inverted_cdf")})
 
 
 def render_buckets(buckets: Sequence[Bucket]) -> str:
-    """The scores of buckets as an aligned table."""
+    """Return the scores of buckets as an aligned table."""
     rows = [("source length", "items", label_of(buckets[0].score) + "  ")]  # above the digits, not the unit
     for bucket in buckets:
         name = f"{bucket.low:,}" if bucket.low == bucket.high else f"{bucket.low:,}–{bucket.high:,}"

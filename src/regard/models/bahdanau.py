@@ -5,14 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torch import nn
-
-from regard.attention import MultiHead, normalisers, scores
-from regard.backbones.dropout import Dropout
-from regard.backbones.recurrent import Decoder, Encoder, Glimpse
-from regard.inputs.embedding import Embedding
-from regard.inputs.ngrams import Ngrams
-from regard.outputs.converter import Converter
+from regard.attention import Layer, MultiHead, normalisers, scores
+from regard.backbones.recurrent import Glimpse, RecurrentDecoder, RecurrentEncoder
+from regard.layers.stem import Stem
+from regard.models.pair import Pair
 
 SCORES: dict[str, Callable[[int], scores.Score]] = {
     "dot": lambda width: scores.dot,  # noqa: ARG005
@@ -24,8 +20,6 @@ SCORES: dict[str, Callable[[int], scores.Score]] = {
 
 
 def recurrent(
-    source_size: int,
-    target_size: int,
     *,
     cell: str = "lstm",
     layers: int = 1,
@@ -34,30 +28,22 @@ def recurrent(
     heads: int = 0,
     feeding: bool = True,
     dropout: float = 0.1,
-    joint: bool = False,
-    tied: bool = True,
     ngrams: int = 1,
     buckets: int = 2**17,
-) -> Converter:
-    """`attention` is "none", "mean" or a score. heads = 0 takes the encoder states themselves as keys and values;
-    1 projects queries, keys and values; more make it multi-head. Runs of up to `ngrams` source tokens have vectors of
-    their own, in so many `buckets`."""
-    runs = Ngrams(ngrams, buckets, width) if ngrams > 1 else None
-    source = Embedding(source_size, width, None, Dropout(dropout), scale=False, ngrams=runs)
-    target = Embedding(target_size, width, None, Dropout(dropout), scale=False)
-    if joint:
-        target.table = source.table
-    return Converter(
-        source,
-        target,
-        Encoder(cell, width, layers, dropout, seen=attention != "none"),
-        Decoder(cell, width, layers, glimpse(attention, width, heads), dropout, feeding=feeding),
-        tied=tied,
+) -> Pair:
+    """Build an encoder and a decoder. `attention` is "none", "mean" or a score. heads = 0 takes the encoder states
+    themselves as keys and values; 1 projects queries, keys and values; more make it multi-head. Runs of up to `ngrams`
+    source tokens have vectors of their own, in so many `buckets`."""
+    return Pair(
+        Stem(width, None, dropout, scale=False, ngrams=ngrams, buckets=buckets),
+        RecurrentEncoder(cell, width, layers, dropout, seen=attention != "none"),
+        Stem(width, None, dropout, scale=False),
+        RecurrentDecoder(cell, width, layers, glimpse(attention, width, heads), dropout, feeding=feeding),
     )
 
 
-def glimpse(attention: str, width: int, heads: int) -> nn.Module | None:
-    """What the decoder sees of the encoder's states at each step."""
+def glimpse(attention: str, width: int, heads: int) -> Layer | None:
+    """Return the layer by which the decoder sees the encoder's states at each step."""
     if attention == "none":
         return None
     if attention == "mean":

@@ -8,10 +8,12 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from regard.attention import MultiHead, positions
-from regard.backbones.dropout import Dropout
 from regard.backbones.transformer import Encoder
-from regard.inputs.tokens import PAD
-from regard.models.stack import first_weights, stack
+from regard.layers.dropout import Dropout
+from regard.layers.first_weights import first_weights
+from regard.layers.stem import Marks, Stem
+from regard.models.stack import stack
+from regard.text.tokenizer import PAD
 
 
 class BertEmbedding(nn.Module):
@@ -20,7 +22,7 @@ class BertEmbedding(nn.Module):
     def __init__(self, size: int, width: int, length: int, segments: int, dropout: float, epsilon: float) -> None:
         super().__init__()
         self.table = nn.Embedding(size, width, padding_idx=PAD)
-        self.places, self.segments = positions.Learned(length, width), nn.Embedding(segments, width)
+        self.places, self.segments = positions.LearnedTable(length, width), nn.Embedding(segments, width)
         self.norm, self.dropout = nn.LayerNorm(width, epsilon), Dropout(dropout)
 
     def forward(self, ids: Tensor, positions: Tensor, segments: Tensor | None = None) -> Tensor:
@@ -30,7 +32,6 @@ class BertEmbedding(nn.Module):
 
 
 def bert(
-    size: int,
     *,
     layers: int,
     width: int,
@@ -40,12 +41,18 @@ def bert(
     dropout: float = 0.1,
     norm: str = "post",
     segments: int = 2,
+    more: int = 0,
     activation: Callable[[Tensor], Tensor] = gelu,
     epsilon: float = 1e-12,
-) -> tuple[BertEmbedding, Encoder]:
-    """Ids of a vocabulary, at most `length` in a row, to features that know the whole row."""
-    embedding = BertEmbedding(size, width, length, segments, dropout, epsilon)
+) -> tuple[Stem, Encoder]:
+    """Build a network for rows of at most `length` elements. `more` rows of the table stand behind the alphabet."""
+
+    def embedding(size: int) -> BertEmbedding:
+        made = BertEmbedding(size + more, width, length, segments, dropout, epsilon)
+        first_weights(made)
+        return made
+
     attentions = [MultiHead(width, heads) for _ in range(layers)]
     encoder = Encoder(*stack(attentions, width, hidden, dropout, norm=norm, activation=activation, epsilon=epsilon))
-    first_weights(embedding, encoder)
-    return embedding, encoder
+    first_weights(encoder)
+    return Stem(width, None, dropout, whole=embedding, marks=Marks.BOTH), encoder

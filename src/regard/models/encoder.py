@@ -1,4 +1,4 @@
-"""A Transformer encoder alone, with any position kind, and DeepSets: what reads a text without writing one."""
+"""A Transformer encoder alone, with any position kind, and DeepSets: networks that read and do not write."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from regard.attention import Context, MultiHead
-from regard.backbones.dropout import Dropout
 from regard.backbones.transformer import Encoder
-from regard.inputs.embedding import Embedding
-from regard.models.places import inside, place
+from regard.layers.dropout import Dropout
+from regard.layers.stem import Stem
+from regard.models.position_kinds import inside, place
 from regard.models.stack import stack
 
 
 def encoder(
-    size: int,
     *,
     layers: int,
     width: int,
@@ -27,11 +26,11 @@ def encoder(
     norm: str = "pre",
     position: str = "sinusoidal",
     activation: Callable[[Tensor], Tensor] = gelu,
-) -> tuple[Embedding, Encoder]:
-    """Ids of a vocabulary to features that know the whole row. A learned position table ends at `length`."""
+) -> tuple[Stem, Encoder]:
+    """Build a network for features that know the whole row. A learned position table ends at `length`."""
     attentions = [MultiHead(width, heads, **inside(position, heads, width, both=True)) for _ in range(layers)]
-    embedding = Embedding(size, width, place(position, length, width), Dropout(dropout))
-    return embedding, Encoder(*stack(attentions, width, hidden, dropout, norm=norm, activation=activation))
+    stem = Stem(width, place(position, length, width), dropout)
+    return stem, Encoder(*stack(attentions, width, hidden, dropout, norm=norm, activation=activation))
 
 
 class Each(nn.Module):
@@ -41,10 +40,11 @@ class Each(nn.Module):
         super().__init__()
         self.inner, self.dropout = nn.Linear(width, width), Dropout(dropout)
 
-    def forward(self, x: Tensor, positions: Tensor) -> Context:
-        return Context(self.dropout(self.inner(x).relu()), positions)
+    def forward(self, context: Context) -> Context:
+        values = self.dropout(self.inner(context.values).relu())
+        return context._replace(values=values, positions=context.where())
 
 
-def deepsets(size: int, *, width: int, dropout: float = 0.1) -> tuple[Embedding, Each]:
-    """Ids of a vocabulary to features of each one alone: neither order nor neighbours count."""
-    return Embedding(size, width, None, Dropout(dropout), scale=False), Each(width, dropout)
+def deepsets(*, width: int, dropout: float = 0.1) -> tuple[Stem, Each]:
+    """Build a network for features of each element alone: neither order nor neighbours count."""
+    return Stem(width, None, dropout, scale=False), Each(width, dropout)

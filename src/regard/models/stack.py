@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, silu
 
-from regard.attention import MultiHead
-from regard.backbones.transformer import EncoderLayer, FeedForward, Residual
+from regard.attention import Layer
+from regard.backbones.transformer import EncoderLayer, FeedForward
+from regard.layers.residual import PostNorm, PreNorm, Residual
 
 gelu_tanh: Callable[[Tensor], Tensor] = partial(gelu, approximate="tanh")
 """GELU through tanh (Hendrycks and Gimpel 2016), as GPT-2 was trained with it."""
@@ -22,9 +23,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "swish": silu,  # x · sigmoid(x) (Ramachandran et al. 2017)
 }
 
+NORMS: dict[str, Callable[..., Residual]] = {"pre": PreNorm, "post": PostNorm}
+
 
 def stack(
-    attentions: Sequence[MultiHead],
+    attentions: Sequence[Layer],
     width: int,
     hidden: int,
     dropout: float,
@@ -33,19 +36,7 @@ def stack(
     activation: Callable[[Tensor], Tensor],
     epsilon: float = 1e-5,
 ) -> tuple[list[EncoderLayer], nn.Module | None]:
-    """One layer around each attention, and the norm that ends a pre-LN stack. Dropout stands where sub-layers end."""
-    residual = partial(Residual, width, dropout, pre=norm == "pre", epsilon=epsilon)
+    """Return one layer around each attention, and the norm that ends a pre-LN stack. Sub-layers end with dropout."""
+    residual = partial(NORMS[norm], width, dropout, epsilon=epsilon)
     layers = [EncoderLayer(own, FeedForward(width, hidden, 0.0, activation), residual) for own in attentions]
     return layers, nn.LayerNorm(width, epsilon) if norm == "pre" else None
-
-
-def first_weights(*modules: nn.Module, std: float = 0.02) -> None:
-    """Normal weights, zero biases and zero for padding: the first weights of GPT, BERT and those after them."""
-    for module in (part for whole in modules for part in whole.modules()):
-        if isinstance(module, nn.Linear | nn.Embedding):
-            nn.init.normal_(module.weight, std=std)
-        if isinstance(module, nn.Linear) and module.bias is not None:
-            nn.init.zeros_(module.bias)
-        if isinstance(module, nn.Embedding) and module.padding_idx is not None:
-            with torch.no_grad():
-                module.weight[module.padding_idx] = 0

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from torch import nn
 
 from regard.attention import MultiHead
-from regard.backbones.dropout import Dropout
-from regard.backbones.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward, Residual
-from regard.inputs.embedding import Embedding
-from regard.inputs.ngrams import Ngrams
-from regard.models.places import inside, place
-from regard.models.stack import ACTIVATIONS
-from regard.outputs.converter import Converter
+from regard.backbones.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward
+from regard.layers.stem import Marks, Stem
+from regard.models.pair import Pair
+from regard.models.position_kinds import inside, place
+from regard.models.stack import ACTIVATIONS, NORMS
 
 
 def transformer(
-    source_size: int,
-    target_size: int,
     *,
     layers: int,
     width: int,
@@ -29,19 +26,16 @@ def transformer(
     norm: str = "pre",
     position: str = "sinusoidal",
     length: int = 1024,
-    joint: bool = False,
-    tied: bool = True,
     activation: str = "relu",
     scale: bool = True,
     closed: bool = False,
     ngrams: int = 1,
     buckets: int = 2**17,
-) -> Converter:
-    """Ids of two vocabularies (one if `joint`) to a converter. `tied` makes the output layer the target's table;
-    `scale` multiplies tables by √width; a `closed` encoder reads END after each source;
-    runs of up to `ngrams` source tokens have vectors of their own, in so many `buckets`."""
+) -> Pair:
+    """Build an encoder and a decoder. `scale` multiplies tables by √width; a `closed` encoder reads the end after each
+    source; runs of up to `ngrams` source tokens have vectors of their own, in so many `buckets`."""
     parts = partial(inside, position, heads, width)
-    residual = partial(Residual, width, dropout, pre=norm == "pre")
+    residual = partial(NORMS[norm], width, dropout)
 
     def feed() -> FeedForward:
         return FeedForward(width, hidden, dropout, ACTIVATIONS[activation])
@@ -56,9 +50,6 @@ def transformer(
     decoder = Decoder(
         [DecoderLayer(attention(**parts(both=False)), attention(), feed(), residual) for _ in range(layers)], last()
     )
-    runs = Ngrams(ngrams, buckets, width) if ngrams > 1 else None
-    source = Embedding(source_size, width, place(position, length, width), Dropout(dropout), scale=scale, ngrams=runs)
-    target = Embedding(target_size, width, place(position, length, width), Dropout(dropout), scale=scale)
-    if joint:
-        target.table = source.table
-    return Converter(source, target, encoder, decoder, tied=tied, closed=closed)
+    source, target = (Stem(width, place(position, length, width), dropout, scale) for _ in "st")
+    marks = Marks.LAST if closed else Marks.NONE
+    return Pair(replace(source, ngrams=ngrams, buckets=buckets, marks=marks), encoder, target, decoder)

@@ -1,1 +1,18 @@
-"""Outputs: from features to a loss, a prediction and a score. Each owns its head, loss, decoding and metric."""
+"""Outputs: from features to loss, answers and scores. A new one is one file or folder here, and its line below."""
+
+from typing import Any
+
+from regard.outputs.classify.output import Classify
+from regard.outputs.continuation.output import Continue
+from regard.outputs.convert.output import Convert
+from regard.outputs.fill.output import Fill
+from regard.outputs.output import Output
+from regard.outputs.tag.output import Tag
+
+OUTPUTS: dict[str, type[Output[Any]]] = {
+    "convert": Convert,
+    "tag": Tag,
+    "classify": Classify,
+    "continue": Continue,
+    "fill": Fill,
+}

@@ -5,12 +5,12 @@ matplotlib takes a while to load, and most commands draw nothing: names are look
 
 from typing import TYPE_CHECKING
 
-from regard.lazily import lazily
+from regard.lazy import lazily
 
 if TYPE_CHECKING:
-    from regard.pictures.allowed import mask, masks
-    from regard.pictures.lines import curves, sinusoidal_products, sinusoidal_table, sinusoidal_variance
     from regard.pictures.maps import alignment, grid
+    from regard.pictures.mask_gallery import mask, masks
+    from regard.pictures.plots import curves, sinusoidal_products, sinusoidal_table, sinusoidal_variance
     from regard.pictures.strips import strip
     from regard.pictures.style import save
 
@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "allowed": ["mask", "masks"],
-    "lines": ["curves", "sinusoidal_products", "sinusoidal_table", "sinusoidal_variance"],
+    "mask_gallery": ["mask", "masks"],
+    "plots": ["curves", "sinusoidal_products", "sinusoidal_table", "sinusoidal_variance"],
     "maps": ["alignment", "grid"],
     "strips": ["strip"],
     "style": ["save"],

@@ -1,7 +1,7 @@
 """Fonts for any script: a list of families that together cover the characters of a picture.
 
 matplotlib (from 3.11) shapes text with libraqm and HarfBuzz: Arabic is joined, Hebrew runs from right to left,
-Devanagari and Thai are composed. What it does not do is look for a font that has the characters; that is here.
+Devanagari and Thai are composed. It does not look for a font that has the characters; this module does.
 """
 
 import unicodedata
@@ -16,7 +16,7 @@ BASE = "DejaVu Sans"  # comes with matplotlib: Latin, Greek, Cyrillic, Arabic, H
 
 
 def families(texts: Iterable[str]) -> list[str]:
-    """Font families, first choice first, that cover all characters of `texts` as far as installed fonts can."""
+    """Return font families, first choice first, that cover all characters of `texts` as far as installed fonts can."""
     characters = frozenset("".join(texts))
     return list(_families(frozenset(c for c in characters if c > "~" and not _ignorable(c))))
 
@@ -36,7 +36,7 @@ def _families(wanted: frozenset[str]) -> tuple[str, ...]:
 
 
 def _cover(wanted: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Greedy set cover: the base font, then whichever font has most of what is still missing."""
+    """Return a greedy set cover: the base font, then the font with most of the missing characters, and so on."""
     chosen = [BASE]
     base = next(entry for entry in fontManager.ttflist if entry.name == BASE and _plain(entry))
     missing = wanted - _covered(base, wanted)
@@ -61,7 +61,7 @@ def _plain(entry: FontEntry) -> bool:
 
 
 def _rank(entry: FontEntry, wanted: frozenset[str]) -> tuple[bool, bool, bool, str]:
-    """Sans before serif and monospaced; among East Asian fonts the one whose shapes the language expects."""
+    """Return a sort key: sans before serif and monospaced, and the East Asian font that suits the language first."""
     names = " ".join(unicodedata.name(character, "") for character in wanted)
     region = "JP" if "HIRAGANA" in names or "KATAKANA" in names else "KR" if "HANGUL" in names else "SC"
     return (
@@ -83,7 +83,7 @@ def _covered(entry: FontEntry, wanted: frozenset[str]) -> frozenset[str]:
 
 
 def _find_new_fonts() -> bool:
-    """Take in fonts installed after matplotlib wrote its font list; without this our own advice would not help."""
+    """Add fonts installed after matplotlib wrote its font list; without this our own advice would not help."""
     known = {entry.fname for entry in fontManager.ttflist}
     new = [path for path in findSystemFonts() if path not in known]
     for path in new:

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from regard.errors import UserError
 from regard.pictures.fonts import families
 from regard.pictures.style import FAINT, INK, LABEL_SIZE, PAD, RAMP, SMALL_SIZE, STYLE, TITLE_SIZE, new_figure, quiet
-from regard.visible import visible
+from regard.text.display import visible
 
 POINTS = 72  # to an inch
 LONGEST_LABEL = 24
@@ -32,7 +32,7 @@ LARGEST = 36.0  # inches of cells; more tokens than fit get smaller cells and fe
 
 @rc_context(STYLE)
 def alignment(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], title: str | None = None) -> Figure:
-    """Where each output token (a row) looked among the input tokens (the columns), as in Bahdanau et al. Fig. 3.
+    """Draw the weights of each output token (a row) over the input tokens (the columns), as in Bahdanau et al. Fig. 3.
 
     `weights` is (m, n) for m `rows` and n `columns`. Tokens keep their order, also in right-to-left scripts:
     the first input token is the leftmost column.
@@ -64,7 +64,7 @@ def alignment(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], t
 
 @rc_context(STYLE)
 def grid(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], names: Sequence[str] | None = None) -> Figure:
-    """All layers (down) and heads (across) of `weights` (layers, heads, m, n), on one colour scale.
+    """Draw all layers (down) and heads (across) of `weights` (layers, heads, m, n), on one colour scale.
 
     `names` are the layers' names. Tokens are written at the left and top edges, each while they are few enough to read.
     """
@@ -96,13 +96,13 @@ def grid(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], names:
 
 
 def _small_cell(count: int) -> float:
-    """Side of a cell in inches on a sheet of many maps: just wide enough for a small label."""
+    """Return the side of a cell in inches on a sheet of many maps: just wide enough for a small label."""
     count = max(count, 1)
     return min(max(1.4 / count, min(0.125, 2.5 / count), 0.1), 0.3)
 
 
 def _unlabelled(labels: list[list[str]], m: int, n: int) -> str:
-    """How many tokens there are of which none is written."""
+    """Return a note with the number of tokens on the sides that have no labels."""
     counts = [
         f"{count} {what}" for side, count, what in zip(labels, (m, n), ("rows", "columns"), strict=True) if not side
     ]
@@ -110,7 +110,7 @@ def _unlabelled(labels: list[list[str]], m: int, n: int) -> str:
 
 
 def checked(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], dimensions: int) -> NDArray[np.float64]:
-    """`weights` as numbers with `dimensions` axes of which the last two are as many as `rows` and `columns`."""
+    """Return `weights` as numbers with `dimensions` axes, the last two as long as `rows` and `columns`."""
     values = np.asarray(weights, dtype=np.float64)
     if values.ndim != dimensions or 0 in values.shape:
         raise UserError(f"Expected weights with {dimensions} axes and at least one value, found shape {values.shape}.")
@@ -127,12 +127,12 @@ def checked(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], dim
 
 
 def _cell(count: int) -> float:
-    """Side of a cell in inches: generous for few tokens, just legible for many."""
+    """Return the side of a cell in inches: generous for few tokens, just legible for many."""
     return min(max(min(9.0 / count, 0.55), 0.165), LARGEST / count)
 
 
 class _Room:
-    """Inches that the labels need beside the cells, measured with the fonts that will draw them."""
+    """The space in inches that labels need beside the cells, measured with the fonts that will draw them."""
 
     def __init__(self, rows: Sequence[str], columns: Sequence[str], cell: float, largest: float = LABEL_SIZE) -> None:
         self.size = min(largest, max(0.7 * cell * POINTS, 5.0))
@@ -156,7 +156,7 @@ class _Room:
 
 
 def measure(text: str, size: float) -> float:
-    """Width of `text` in inches at `size` points."""
+    """Return the width of `text` in inches at `size` points."""
     font = FontProperties(size=size)
     width, _, _ = _RULER.get_text_width_height_descent(text, font, ismath=False)
     return float(width / _RULER.dpi)
@@ -171,14 +171,14 @@ def _wrapped(title: str | None, inches: float) -> str:
 
 
 def _place(figure: Figure, left: float, above: float, width: float, height: float) -> Axes:
-    """Axes at inches from the left and top edges of the figure."""
+    """Return axes at inches from the left and top edges of the figure."""
     full_width, full_height = figure.get_size_inches()
     box = (left / full_width, 1 - (above + height) / full_height, width / full_width, height / full_height)
     return figure.add_axes(box)
 
 
 def _heat(axes: Axes, values: NDArray[np.float64], scale: NDArray[np.float64]) -> AxesImage:
-    """One map; colours run from 0 (or the least value below it) to the greatest value of `scale`."""
+    """Draw one map; colours run from 0 (or the least value below it) to the greatest value of `scale`."""
     low, high = min(float(scale.min()), 0.0), float(scale.max())
     high = high if high > low else low + 1.0
     image = axes.imshow(values, cmap=RAMP, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
@@ -215,7 +215,7 @@ class _Edge:
 
 
 def _label_edge(axes: Axes, labels: list[list[str]], room: _Room, edge: _Edge, head: str, layer: str) -> None:
-    """Tokens, head and layer names, at the outer edges of the sheet only."""
+    """Write tokens, head and layer names at the outer edges of the sheet."""
     _label_tokens(axes, labels[0] if edge.first_column else [], labels[1] if edge.first_row else [], room)
     if edge.first_row:
         gap = (room.top if labels[1] else 0.0) * POINTS + 4

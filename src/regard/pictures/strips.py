@@ -1,4 +1,4 @@
-"""A text with its weights: every token on a ground as dark as its weight, in lines as one reads them."""
+"""A text with its weights: every token on a background as dark as its weight, in lines of text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from regard.pictures.fonts import families
 from regard.pictures.maps import LONGEST_LABEL, POINTS, checked, measure
 from regard.pictures.style import FAINT, INK, LABEL_SIZE, PAD, RAMP, SMALL_SIZE, STYLE, TITLE_SIZE, new_figure, quiet
-from regard.visible import visible
+from regard.text.display import visible
 
 LINE = 0.42  # inches from one line to the next
 WIDE = 8.0  # inches of a line
@@ -35,7 +35,7 @@ class _Token:
 
 @rc_context(STYLE)
 def strip(weights: ArrayLike, tokens: Sequence[str], title: str, what: str = "attention weight") -> Figure:
-    """`weights` (n,) of n `tokens`, written in lines under a `title` that says what was decided."""
+    """Draw n `tokens` with their `weights` (n,) in lines of text under a `title`."""
     values = checked(np.atleast_2d(np.asarray(weights)), [title], tokens, 2)[0]
     labels = [visible(token, LONGEST_LABEL) for token in tokens]
     with rc_context({"font.family": families([*labels, title])}), quiet():
@@ -59,7 +59,7 @@ def strip(weights: ArrayLike, tokens: Sequence[str], title: str, what: str = "at
 
 
 def _lines(labels: Sequence[str], weights: Sequence[float], shares: bool) -> list[_Token]:
-    """The place of each token, from left to right, in as many lines as it takes."""
+    """Return the place of each token, from left to right, in as many lines as needed."""
     placed: list[_Token] = []
     left, line = 0.0, 0
     for text, weight in zip(labels, weights, strict=True):

@@ -57,7 +57,7 @@ STYLE: dict[RcKeyType, object] = {
 
 
 def _ramp() -> ListedColormap:
-    """White to dark blue with even steps of lightness in Oklab (Ottosson 2020), so that equal differences of
+    """Return white to dark blue with even steps of lightness in Oklab (Ottosson 2020), so that equal differences of
     weight look equal, in colour, in grey and to colour-blind eyes."""
     step = np.linspace(0.0, 1.0, 256)
     lightness = 0.995 - 0.715 * step
@@ -88,7 +88,7 @@ RAMP = _ramp()
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence matplotlib's line for each missing glyph: `fonts.families` has said it once, with the remedy."""
+    """Silence matplotlib's warning for each missing glyph: `fonts.families` warns once, with the remedy."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
@@ -96,7 +96,7 @@ def quiet() -> Iterator[None]:
 
 @rc_context(STYLE)
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure in inches with its own canvas, outside pyplot: nothing global keeps it alive."""
+    """Return an empty figure in inches with its own canvas, outside pyplot: nothing global keeps it alive."""
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure

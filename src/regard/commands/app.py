@@ -1,0 +1,369 @@
+"""The command line. Results go to standard output, everything else to standard error; 0 ok, 1 failure, 2 usage.
+
+Commands import what they need when they run, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import sys
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from regard.errors import UserError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # panels leave the help of an option a third of 80 columns, and show flags as if they took values
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Train, inspect and use attention models on your own data.",
+    epilog="Begin with `regard demo`, then `regard train pairs.tsv`.",
+)
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="folder that `regard train` wrote")]
+WrongUsage: Any = typer.BadParameter.__mro__[2]  # ClickException, of click or of the click inside newer typers
+Others = Annotated[
+    list[Path] | None,
+    typer.Option("--with", metavar="RUN", help="another run that answers together with this one; may be repeated"),
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        metavar="torch|ctranslate2|ctranslate2-int8|auto", help="which program searches; auto: the faster one that can"
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="one JSON object")]
+
+
+@app.command(short_help="Learn from a file of yours; the same command again goes on.")
+def train(
+    data: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG", help="a file of pairs, two line-aligned files, or a config.yaml")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/NAME by default")] = None,
+    valid: Annotated[list[str] | None, typer.Option("--valid", metavar="FILE", help="validation pairs; twice for line-aligned files")] = None,
+    test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test pairs, used once at the end")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="what comes out; recognised from the data")] = None,
+    start: Annotated[Path | None, typer.Option("--from", metavar="RUN", help="begin with the vocabulary and the weights of another run")] = None,
+    set: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE…", help="override settings, such as training.rate=0.002 model.size=tiny")] = None,
+    minutes: Annotated[float | None, typer.Option("--minutes", help="time for training, in place of a number of steps")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", help="steps of training")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="governs weights, order and dropout")] = None,
+) -> None:  # fmt: skip
+    """Train a model on your data; the same command again goes on where it stopped.
+
+    Example: regard train words.tsv --minutes 5
+    """
+    from regard.runs import checkpoint
+    from regard.runs.folder import quoted
+    from regard.training import train as training
+    from regard.training.loop import Interrupted
+
+    try:
+        model = training.train(
+            data,
+            output,
+            valid=valid or (),
+            test=test or (),
+            set=set or (),
+            minutes=minutes,
+            steps=steps,
+            seed=seed,
+            task=task,
+            start=start,
+        )
+    except (Interrupted, KeyboardInterrupt) as stop:  # in a step, or outside of them: preparing, averaging, evaluating
+        whole = isinstance(stop, Interrupted)
+        if not whole and not checkpoint.states(training.run_folder(data, output)):
+            raise
+        say(f"stopped; {'everything' if whole else 'the last state'} is saved. Go on with the same command:")
+        say(f"  regard {shlex.join(sys.argv[1:])}")
+        raise typer.Exit(130) from None
+    if int(os.environ.get("RANK", "0")):
+        return  # one of several processes: the first one talks
+    tried = f"{quoted(model.folder)} {shlex.quote(example(model))}"
+    say(f"try: regard predict {tried}")
+    say(f"     regard show {tried} -o alignment.png")
+    print(model.folder)
+
+
+@app.command(short_help="Answer texts, or lines of standard input.")
+def predict(
+    run: Run,
+    text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]…", help="texts; lines of standard input if there are none")] = None,
+    beam: Annotated[int | None, typer.Option(help="hypotheses kept by the search; 1 is greedy")] = None,
+    n_best: Annotated[int, typer.Option(help="answers to each text: --n-best lines for each line, empty ones where fewer are found; the order is that of score ÷ length to the power of --length-penalty, which --json calls normalised")] = 1,
+    length_penalty: Annotated[float | None, typer.Option(help="score ÷ length to this power")] = None,
+    minimum: Annotated[int, typer.Option(help="fewest tokens of an answer")] = 0,
+    longest: Annotated[int | None, typer.Option(help="most tokens of an answer")] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="draw answers at random")] = False,
+    temperature: Annotated[float | None, typer.Option(help="of sampling: below 1 is more certain")] = None,
+    top_k: Annotated[int | None, typer.Option(help="sample among the k most probable")] = None,
+    top_p: Annotated[float | None, typer.Option(help="sample among the most probable that make up p")] = None,
+    seed: Annotated[int | None, typer.Option(help="of sampling; 1 by default")] = None,
+    alignment: Annotated[str | None, typer.Option(metavar="hard|soft", help="where each output word looked: 0-0 1-2, or JSON weights")] = None,
+    embeddings: Annotated[bool, typer.Option("--embeddings", help="the vector of each text as a JSON array, with --json those of its words too")] = False,
+    with_score: Annotated[bool, typer.Option("--with-score", help="log-probability before each answer")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
+    others: Others = None,
+    engine: Engine = "torch",
+) -> None:  # fmt: skip
+    """Convert texts: one line out for each line in, as soon as it is ready.
+
+    Example: echo bonjour | regard predict runs/fre --with-score
+    """
+    from regard.commands import predict as predicting
+    from regard.exchange import engine as engines
+
+    draws = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    looks: dict[str, Any] = {
+        "beam": beam,
+        "n_best": n_best,
+        "length_penalty": length_penalty,
+        "minimum": minimum,
+        "longest": longest,
+    }
+    looks |= {"alignment": alignment, "embeddings": embeddings}
+    model = predicting.load(run, others or [])
+    changes = predicting.changes(looks, draws, sample=sample or model.task.output.draws)
+    engines.use(model, engine, changes, say)
+    plain = not (with_score or as_json)
+    if plain and text and len(text) == 1 and predicting.stream(model, text[0], changes, sys.stdout):
+        return
+    lines, origin = (iter([text]), "") if text else (predicting.standard_input(), predicting.INPUT)
+    predicting.predict(model, lines, changes, sys.stdout, origin, with_score=with_score, as_json=as_json)
+
+
+@app.command(short_help="Score a model on known answers.")
+def evaluate(
+    run: Run,
+    data: Annotated[list[str], typer.Argument(metavar="DATA…", help="pairs with known answers")],
+    beam: Annotated[int | None, typer.Option(help="hypotheses kept by the search")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="score ÷ length to this power")] = None,
+    stride: Annotated[int | None, typer.Option(help="language models: predict so many tokens, then move the window on")] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without case")] = False,
+    by_length: Annotated[bool, typer.Option("--by-length", help="the first metric by length of the source too")] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the answers to this file, a line for each pair")] = None,
+    others: Others = None,
+    engine: Engine = "torch",
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Score a model on pairs with known answers, with confidence intervals.
+
+    Example: regard evaluate runs/fre fre_test.tsv
+    """
+    from regard.commands import evaluate as evaluating
+    from regard.commands import predict as predicting
+    from regard.exchange import engine as engines
+
+    changes = predicting.changes({"beam": beam, "length_penalty": length_penalty, "stride": stride}, {}, sample=False)
+    model = predicting.load(run, others or [])
+    engines.use(model, engine, changes, say)
+    report = evaluating.evaluate(model, data, changes, lowercase=lowercase, by_length=by_length, output=output)
+    print(report.as_json() if as_json else report.render())
+
+
+@app.command(short_help="Draw where the model looked.")
+def show(
+    run: Run,
+    text: Annotated[list[str], typer.Argument(metavar="TEXT…", help="texts to convert and look into")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help=".png or .svg picture, .html page, .npz numbers")] = Path("attention.png"),
+    answer: Annotated[str | None, typer.Option("--answer", help="look at this answer rather than the model's own")] = None,
+    grid: Annotated[bool, typer.Option("--grid", help="every layer and head in one picture")] = False,
+) -> None:  # fmt: skip
+    """Draw where the model looked.
+
+    Example: regard show runs/fre bonjour -o bonjour.html
+    """
+    from regard.commands import show as showing
+    from regard.runs.model import load
+
+    print(showing.show(load(run), text, output, answer=answer, grid=grid))
+
+
+@app.command(short_help="Find faults in data, settings or a run.")
+def check(
+    target: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG | RUN", help="what to check")],
+    test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test pairs that must not be in the data")] = None,
+    accept: Annotated[bool, typer.Option("--accept", help="take the files of RUN as they are, edited on purpose")] = False,
+) -> None:  # fmt: skip
+    """Find faults before time is spent: every one as file:line, and what to expect of a training.
+
+    Of a run: whether every file is what was written, and whether the model does what every model must.
+
+    Example: regard check words.tsv --test test.tsv
+    """
+    from regard.commands import check as checking
+
+    report, sound = checking.check(target, test or [], accept=accept)
+    print(report)
+    if not sound:
+        raise typer.Exit(1)
+
+
+@app.command(short_help="Average the last checkpoints of a run.")
+def average(
+    run: Run,
+    last: Annotated[int | None, typer.Option(help="how many of the kept checkpoints; all by default")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="a new run folder for the result")] = None,
+) -> None:  # fmt: skip
+    """Average the weights of the last checkpoints into a new run folder.
+
+    Example: regard average runs/fre --last 5 -o runs/fre-mean
+    """
+    from regard.training import averaging
+
+    print(averaging.average(run, last, output or run.with_name(run.name + "-average")))
+
+
+@app.command("import", short_help="Make a run from a published model.")
+def take_up(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a BERT, GPT-2 or Marian model: config.json, model.safetensors, tokenizer.json")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/NAME by default")] = None,
+) -> None:  # fmt: skip
+    """Make a run from a published model in the Hugging Face layout: to use it, or to train it further.
+
+    Example: regard import bert-base-uncased -o runs/bert, then regard train reviews.tsv --from runs/bert
+    """
+    from regard.exchange import huggingface
+    from regard.runs.folder import quoted
+
+    model = huggingface.take_up(folder, output or Path("runs") / folder.resolve().name)
+    say(f"a model that {model.task.does}; train it further: regard train DATA --from {quoted(model.folder)}")
+    print(model.folder)
+
+
+@app.command(short_help="Write a model for another program.")
+def export(
+    run: Run,
+    to: Annotated[str, typer.Option("--to", metavar="huggingface|ctranslate2", help="the layout that is written")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="a new folder")],
+) -> None:
+    """Write a model in the layout of another program, read it back and compare.
+
+    Example: regard export runs/text --to huggingface -o text-gpt2
+    """
+    from regard.exchange import ctranslate2, huggingface
+    from regard.runs.model import load
+
+    layouts = {"huggingface": (huggingface.export, "logits"), "ctranslate2": (ctranslate2.export, "log-probabilities")}
+    if to not in layouts:
+        raise UserError(f"--to is {to!r}, expected {' or '.join(layouts)}.")
+    write, what = layouts[to]
+    say(f"read back and compared: {what} differ by at most {write(load(run), output):.1e}")
+    print(output)
+
+
+@app.command(short_help="Learn to read dates in many languages; no data needed.")
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="RUN", help="run folder")] = Path("runs/demo"),
+    minutes: Annotated[float, typer.Option(help="time for training")] = 2.0,
+) -> None:
+    """Learn to read dates written in many languages, and draw where the model looked. No data needed.
+
+    Example: regard demo --minutes 1
+    """
+    from regard.commands.demo import demonstrate
+
+    demonstrate(output, minutes)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def told(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning of Python's as a sentence, without the place in the code that gave it."""
+    say(f"regard: {message}")
+
+
+def example(model: Any) -> str:
+    """A source text to try, from the validation data."""
+    from regard.runs.build import read
+
+    data = model.config.data
+    examples = read(model.config, data.valid or data.train, lambda _: None)
+    task = model.task
+    text: str = task.input.text(
+        task.output.trial(next(e.source for e in examples if task.input.text(e.source).strip()))
+    )
+    return text
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run a command; a fault of the user's is one sentence, never a traceback (REGARD_DEBUG=1 shows it)."""
+    _open_outputs()
+    sys.exit(_guarded(sys.argv[1:] if arguments is None else arguments))
+
+
+def spread(arguments: list[str]) -> list[str]:
+    """`--set a.b=1 c.d=2` is `--set a.b=1 --set c.d=2`."""
+    found: list[str] = []
+    for argument in arguments:
+        follows = found[-2:-1] == ["--set"] and re.match(r"[a-z]+\.\w+=", argument)
+        found += ["--set", argument] if follows else [argument]
+    return found
+
+
+def _open_outputs() -> None:
+    """What is written is UTF-8, whatever the locale or PYTHONIOENCODING says; where nobody listens, nothing is said."""
+    if sys.stderr is None:  # closed: print would write to standard output instead
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (open as long as the process)
+    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):  # not a stand-in; escaped: names of files that are not UTF-8
+            stream.reconfigure(encoding="utf-8", errors=errors)
+
+
+def _run(arguments: list[str]) -> int:
+    if sys.stdout is None:
+        raise UserError("Standard output is closed, where results go: leave it open, or send it to /dev/null.")
+    command = typer.main.get_command(app)
+    try:  # `app()` would answer a closed pipe itself, with exit code 1
+        with warnings.catch_warnings(), command.make_context("regard", spread(arguments)) as context:
+            warnings.showwarning = told
+            command.invoke(context)
+    except typer.Exit as leave:
+        return int(leave.exit_code)
+    finally:
+        sys.stdout.flush()  # here, where a closed pipe or a full disk can still be told
+    return 0
+
+
+def _guarded(arguments: list[str]) -> int:
+    if os.environ.get("REGARD_DEBUG"):
+        return _run(arguments)
+    try:
+        return _run(arguments)
+    except UserError as error:
+        say(f"regard: {error}")
+        return 1
+    except WrongUsage as error:
+        error.show(file=sys.stderr)
+        return int(error.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        say("regard: stopped")
+        return 130
+    except BrokenPipeError:
+        _end_output()
+        return 0
+    except MemoryError:
+        say("regard: out of memory: use a smaller model or batch (--set training.budget=…), or a larger machine")
+        return 1
+    except OSError as error:
+        say(f"regard: {error.filename or 'the system'}: {error.strerror or error}")
+        if error.filename is None:  # perhaps standard output itself, on a full disk
+            _end_output()
+        return 1
+
+
+def _end_output() -> None:
+    """Nothing more can be written, not even what Python would still try at exit."""
+    with suppress(OSError, ValueError):  # a stand-in for standard output has no number
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

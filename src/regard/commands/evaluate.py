@@ -1,0 +1,86 @@
+"""`regard evaluate`: files in, a report out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard import metrics
+from regard.commands.predict import refuse_unknown
+from regard.errors import UserError
+from regard.outputs.output import Item
+from regard.runs.model import Model
+
+
+@dataclass(frozen=True)
+class Report:
+    """Scores, by length too if asked, and more about them."""
+
+    scores: list[metrics.Score]
+    buckets: list[metrics.Bucket]
+    details: str = ""
+
+    def render(self) -> str:
+        text = metrics.render(self.scores)
+        if self.details:
+            text += f"\n\n{self.details}"
+        if self.buckets:
+            text += f"\n\n{metrics.render_buckets(self.buckets)}"
+        return text
+
+    def as_json(self) -> str:
+        buckets = [{"low": b.low, "high": b.high, "items": b.items, "value": b.score.value} for b in self.buckets]
+        return json.dumps({"scores": metrics.as_json(self.scores), "by_length": buckets}, ensure_ascii=False, indent=1)
+
+
+def evaluate(
+    model: Model,
+    paths: Sequence[str],
+    changes: dict[str, Any],
+    *,
+    lowercase: bool = False,
+    by_length: bool = False,
+    output: Path | None = None,
+) -> Report:
+    """Return scores on files with known answers, by length too if asked; `output` takes the answers, one to a line."""
+    refuse_unknown(model, changes)
+    keys, held = model.sources_and_held(paths)
+    items = held.items
+    joined = len(items) < len(keys) and [item.example.key for item in items] == [*dict.fromkeys(keys)]
+    if joined:
+        print(
+            f"{len(keys):,} pairs have {len(items):,} sources: {len(keys) - len(items):,} pairs were joined with "
+            "an earlier one of the same source, as alternatives",
+            file=sys.stderr,
+        )
+    if output is not None and not output.parent.is_dir():
+        raise UserError(f"{output}: cannot be written: there is no folder {output.parent}.")
+    scores, answers = model.task.evaluate(held, **changes)
+    if output is not None and len(answers) != len(items):
+        raise UserError(f"--output means nothing to a model that {model.task.does}: there are no answers to write.")
+    if lowercase:
+        scores = metrics.without_case(scores, answers, [item.expected for item in items])
+    if output is not None:
+        known = {item.example.key: answer for item, answer in zip(items, answers, strict=True)}
+        lines = [known[key] for key in keys] if joined else answers
+        output.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    details = model.task.output.details(model.task.passes, items, answers)
+    return Report(scores, _by_length(model, items, answers) if by_length else [], details)
+
+
+def _by_length(model: Model, items: Sequence[Item], answers: list[str]) -> list[metrics.Bucket]:
+    """Return the first metric for short and for long sources apart."""
+    task = model.task
+    if len(answers) != len(items):
+        raise UserError(f"--by-length means nothing to a model that {task.does}: leave it out.")
+
+    def first(found: Sequence[str], references: Sequence[Sequence[str]]) -> metrics.Score:
+        some = [items[0]._replace(expected=list(allowed)) for allowed in references]
+        return task.output.score(some, found, 0)[0]
+
+    sources, references = [item.example.source for item in items], [item.expected for item in items]
+    return metrics.by_length(sources, answers, references, first, length=task.input.length)

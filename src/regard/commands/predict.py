@@ -1,0 +1,176 @@
+"""`regard predict`: lines in, lines out."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from codecs import BOM_UTF8
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from regard.errors import UserError
+from regard.outputs.convert.output import PLACES
+from regard.runs import model as runs
+from regard.runs.model import Model
+from regard.training.allocator import keep_memory
+from regard.training.distributed import World, together
+
+INPUT = "standard input"  # as complaints name it
+AHEAD = PLACES  # lines taken together at most
+UNCHANGED = {"n_best": 1, "minimum": 0, "embeddings": False}  # what these options are unless somebody gives them
+RANGES = {"beam": (1, 1000), "n_best": (1, 1000), "minimum": (0, 10_000), "longest": (1, 10_000), "seed": (0, 10**12)}
+RANKED = ("beam", "length_penalty")  # what a draw does without
+
+
+def load(run: Path, others: Sequence[Path]) -> Model:
+    """Load the model that answers, alone or together with other runs."""
+    keep_memory()
+    model = runs.load(run)
+    if others:
+        model.task.join([runs.load(other).task for other in others], [str(other) for other in others])
+    return model
+
+
+def changes(looks: dict[str, Any], draws: dict[str, Any], *, sample: bool) -> dict[str, Any]:
+    """Return the options of the command line as changes to a run's own search; None is an option not given.
+
+    `looks` is how the most probable answers are looked for, `draws` how answers are drawn instead, if `sample`.
+    """
+    for name, (low, high) in RANGES.items():
+        value = (looks | draws).get(name)
+        if value is not None and not low <= value <= high:
+            raise UserError(f"{_option(name)} is {value}, expected {low} to {high:,}.")
+    given = {name: value for name, value in (looks | draws).items() if value not in (None, UNCHANGED.get(name))}
+    beam, n_best, minimum, longest = (given.get(name) for name in ("beam", "n_best", "minimum", "longest"))
+    if n_best and beam and n_best > beam:
+        raise UserError(f"--n-best is {n_best} and --beam {beam}: a beam finds at most as many answers as its size.")
+    if minimum and longest and minimum > longest:
+        raise UserError(f"--minimum is {minimum} and --longest {longest}: the longest must not be below the minimum.")
+    unused = [_option(name) for name in draws if name in given]
+    if unused and not sample:
+        raise UserError(f"{unused[0]} changes how answers are drawn: give --sample too, or leave it out.")
+    if sample and n_best and n_best > 1:
+        raise UserError(f"--n-best is {n_best}, but --sample draws one answer: draw again with another --seed.")
+    return {"seed": 1, **given} if sample else given
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def standard_input() -> Iterator[list[str]]:
+    """Yield lines as they come: whatever is there is taken together, but nobody waits for more than one line."""
+    if sys.stdin is None:
+        raise UserError("Standard input is closed and no text was given: name a text, or pipe lines in.")
+    if sys.stdin.isatty():
+        print("type a line and press Enter; end with Ctrl-D", file=sys.stderr)
+    handle, number, waiting, ended = sys.stdin.fileno(), 0, b"", False
+    while not ended:
+        complete: list[bytes] = []
+        while len(complete) < AHEAD and not ended and (not complete or select.select([handle], [], [], 0)[0]):
+            block = os.read(handle, 1 << 16)
+            ended = not block
+            *more, waiting = (waiting + block).split(b"\n")
+            complete += more
+        if ended and waiting:
+            complete.append(waiting)
+        if complete and not number:
+            complete[0] = complete[0].removeprefix(BOM_UTF8)  # as those of files
+        texts, fault = _decoded(complete)
+        if texts:
+            yield texts
+        number += len(texts)
+        if fault:
+            raise UserError(f"{INPUT}:{number + 1}: {fault}")
+
+
+def _decoded(lines: list[bytes]) -> tuple[list[str], str]:
+    """Return the lines before the first that is not UTF-8, and what is wrong with that one."""
+    texts: list[str] = []
+    for raw in lines:
+        try:
+            texts.append(raw.decode("utf-8").rstrip("\r"))
+        except UnicodeDecodeError as error:
+            return texts, f"byte {error.start + 1} is not UTF-8: convert the input first."
+    return texts, ""
+
+
+@together()
+def predict(
+    model: Model,
+    chunks: Iterator[list[str]],
+    changes: dict[str, Any],
+    out: TextIO,
+    origin: str = "",
+    *,
+    with_score: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Write the answers to each chunk of lines before the next chunk is read.
+
+    A line that cannot be answered ends it, after the answers of those before it; `origin` is where lines are counted.
+    """
+    refuse_unknown(model, changes)
+    number, world = 0, World()
+    for chunk in _known_to_all(chunks, world):
+        texts, fault = _answerable(model, [model.task.input.read(text) for text in chunk], changes)
+        while texts:
+            room = AHEAD - number % AHEAD
+            some, texts = texts[:room], texts[room:]
+            start, end = world.part(len(some))
+            own, first = some[start:end], number + start
+            lines = list(model.task.lines(own, first, changes, with_score=with_score, as_json=as_json))
+            for line in (line for lines in world.gathered(lines) for line in lines):
+                out.write(line + "\n")
+            out.flush()
+            number += len(some)
+        if fault:
+            raise UserError(f"{origin}:{number + 1}: {fault}" if origin else fault)
+
+
+def _answerable(model: Model, texts: list[Any], changes: dict[str, Any]) -> tuple[list[Any], str]:
+    """Return the texts before the first that cannot be answered, and what is wrong with that one."""
+    for place, text in enumerate(texts):
+        try:
+            model.task.refuse(text, changes)
+        except UserError as error:
+            return texts[:place], str(error)
+    return texts, ""
+
+
+def stream(model: Model, text: str, changes: dict[str, Any], out: TextIO) -> bool:
+    """Write the answer to one text while it is made; False, and nothing is written, if it can only come whole."""
+    if World().size > 1:
+        return False
+    refuse_unknown(model, changes)
+
+    def write(piece: str) -> None:
+        out.write(piece)
+        out.flush()
+
+    streamed = model.task.stream(model.task.input.read(text), changes, write)
+    if streamed:
+        write("\n")
+    return streamed
+
+
+def refuse_unknown(model: Model, changes: dict[str, Any]) -> None:
+    """Refuse options that mean nothing to a task rather than pass them over."""
+    output = model.task.output
+    for name in changes:
+        if name not in output.options | output.measures:
+            raise UserError(f"{_option(name)} means nothing to a model that {model.task.does}: leave it out.")
+    ranks = [_option(name) for name in RANKED if name in changes]
+    if ranks and "seed" in changes:
+        raise UserError(f"{ranks[0]} changes how the best answers are looked for, but these are drawn: leave it out.")
+
+
+def _known_to_all(chunks: Iterator[list[str]], world: World) -> Iterator[list[str]]:
+    """Yield, under `torchrun`, what process 0 reads; every process then answers its part of each chunk."""
+    if world.size == 1:
+        yield from chunks
+        return
+    while (chunk := world.said(next(chunks, None) if world.first else None)) is not None:
+        yield chunk

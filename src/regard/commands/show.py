@@ -1,0 +1,73 @@
+"""`regard show`: a heat map, a grid of heads, an interactive page, or the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from regard import pictures
+from regard.errors import UserError
+from regard.inputs.input import readable
+from regard.inspection import page
+from regard.inspection.view import Drawing
+from regard.runs.model import Model
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".svg", ".html", ".npz")
+
+
+def show(model: Model, texts: Sequence[str], path: Path, *, answer: str | None = None, grid: bool = False) -> Path:
+    """Answer each text (or take `answer`), and write what the suffix of `path` says."""
+    sources = [model.task.input.read(text) for text in texts]
+    answer = None if answer is None else readable(answer)
+    _refuse(sources, path, answer, grid)
+    kind = path.suffix.lower()
+    if kind == ".html":
+        exhibits = [model.task.exhibit(source, answer) for source in sources]
+        return page.write(path, exhibits, title=f"{model.folder.name}: where it looked")
+    exhibit = model.task.exhibit(sources[0], answer)
+    if kind == ".npz":
+        return _numbers(path, exhibit)
+    if exhibit.drawing is None:
+        raise UserError("This model has no attention between target and source: there is no alignment to draw.")
+    return pictures.save(_figure(exhibit.drawing, grid=grid), path)
+
+
+def _figure(drawing: Drawing, *, grid: bool) -> Figure:
+    """Draw weights between two sides as a heat map, weights on one side as a strip, or all heads as a grid."""
+    if grid and drawing.heads is not None:
+        return pictures.grid(*drawing.heads)
+    if drawing.weights.ndim == 1:
+        return pictures.strip(drawing.weights, drawing.columns, drawing.title or "", drawing.what)
+    return pictures.alignment(drawing.weights, drawing.rows, drawing.columns, drawing.title)
+
+
+def _refuse(texts: Sequence[object], path: Path, answer: str | None, grid: bool) -> None:
+    """Refuse what cannot be drawn, before anything is computed."""
+    kind = path.suffix.lower()
+    if kind not in SUFFIXES:
+        raise UserError(f"{path}: the suffix {path.suffix!r} is unknown, expected one of {', '.join(SUFFIXES)}.")
+    if grid and kind not in (".png", ".svg"):
+        raise UserError(f"{path}: --grid goes with .png and .svg; .html and .npz hold every layer and head anyway.")
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: cannot be written: there is no folder {path.parent}.")
+    if answer is not None and len(texts) > 1:
+        raise UserError(f"--answer goes with one text, found {len(texts)}.")
+    if len(texts) > 1 and kind != ".html":
+        raise UserError(f"{path}: a picture shows one text, found {len(texts)}; an .html page shows several.")
+
+
+def _numbers(path: Path, exhibit: page.Exhibit) -> Path:
+    arrays = {m.name: np.asarray(m.weights) for m in exhibit.maps}
+    arrays |= {side: np.array(tokens) for side, tokens in exhibit.tokens().items()}
+    try:
+        with path.open("wb") as file:  # by its name, .NPZ would become .NPZ.npz
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}.") from error
+    return path

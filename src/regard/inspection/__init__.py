@@ -1,0 +1,1 @@
+"""Inspection of attention: recordings, and a page that shows them."""

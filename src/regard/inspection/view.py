@@ -1,0 +1,74 @@
+"""Views: an input as people see it, for weights to be drawn on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class View:
+    """A name for each vector that a network looks at. Where several vectors make up one thing that people read, as
+    sub-words make up a word, `groups` has the number of its thing for each vector, and `labels` the things' names.
+
+    `units` are the vectors that speak for what is labelled; None: each for itself. `merged`: show things, not vectors.
+    """
+
+    names: Sequence[str]
+    groups: Sequence[int] | None = None
+    labels: Sequence[str] = field(default=())
+    units: Sequence[int] | None = None
+    merged: bool = True
+
+    @property
+    def shown(self) -> list[str]:
+        """The names of the columns of `columns`."""
+        return list(self.names if self.groups is None or not self.merged else self.labels)
+
+    def unit_names(self) -> list[str]:
+        """Return the name of each unit."""
+        if self.units is None:
+            return list(self.names)
+        return [self.labels[self.groups[i]] if self.groups is not None else self.names[i] for i in self.units]
+
+    def columns(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Sum weights (…, vectors) over the vectors of each thing: rows that add to 1 still do."""
+        if self.groups is None or not self.merged:
+            return weights
+        return np.asarray(weights @ self._members(), dtype=np.float32)
+
+    def rows(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Average weights (…, vectors, n) over the vectors of each thing."""
+        if self.groups is None or not self.merged:
+            return weights
+        members = self._members()
+        return np.asarray((members / members.sum(0)).T @ weights, dtype=np.float32)
+
+    def _members(self) -> NDArray[np.float32]:
+        groups = np.asarray(self.groups)
+        return np.asarray(np.equal.outer(groups, np.arange(len(self.labels))), dtype=np.float32)
+
+
+def joined(pieces: Sequence[str], groups: Sequence[int]) -> list[str]:
+    """Return the words that pieces make up."""
+    words: dict[int, str] = {}
+    for piece, group in zip(pieces, groups, strict=True):
+        words[group] = words.get(group, "") + piece.removeprefix("▁")
+    return [words[group] for group in sorted(words)]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """The picture that is shown first: `weights` (m, n) with the names of their rows and columns, or (n,) on the
+    columns alone; and `heads` (layers, heads, …) for a grid, with names of their own."""
+
+    weights: NDArray[np.float32]
+    columns: Sequence[str]
+    rows: Sequence[str] = ()
+    title: str | None = None
+    what: str = "attention weight"
+    heads: tuple[NDArray[Any], Sequence[str], Sequence[str]] | None = None

@@ -1,0 +1,1 @@
+"""Layers that backbones and inputs share: dropout, recurrence, residual paths."""

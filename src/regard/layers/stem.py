@@ -1,0 +1,37 @@
+"""The stem of a network: how the elements of an input become vectors. Builders describe it, inputs make it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Flag
+
+from torch import nn
+
+
+class Marks(Flag):
+    """Marks that a network wants around the elements of each row."""
+
+    NONE = 0
+    FIRST = 1
+    LAST = 2
+    BOTH = 3
+
+
+@dataclass(frozen=True)
+class Stem:
+    """A builder's description of the module that makes vectors of `width`.
+
+    `place` adds positions, `scale` multiplies tables by √width, `ngrams` gives vectors to runs of elements in so many
+    `buckets`. `whole(size)` takes the place of the table of an alphabet with so many elements (BERT has its own).
+    """
+
+    width: int
+    place: nn.Module | None = None
+    dropout: float = 0.0
+    scale: bool = True
+    std: float | None = None  # of the tables' first weights
+    ngrams: int = 1
+    buckets: int = 2**17
+    whole: Callable[[int], nn.Module] | None = None
+    marks: Marks = Marks.NONE

@@ -1,0 +1,226 @@
+"""The settings of each kind of model, and the named sizes."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from regard.config import Section
+
+PositionKind = Literal[
+    "sinusoidal", "learned", "recurrent", "floater", "rotary", "alibi", "t5", "shaw", "transformer-xl", "none"
+]
+Activation = Literal["relu", "gelu", "gelu_tanh", "swish"]
+ScoreKind = Literal["none", "mean", "dot", "scaled_dot", "bilinear", "additive", "mlp"]
+Width = Annotated[int, Field(ge=2, le=65536, description="width of the vectors between layers")]
+Hidden = Annotated[int, Field(ge=1, le=1_000_000, description="inner width of the feed-forward parts")]
+Heads = Annotated[int, Field(ge=1, le=4096, description="attention heads; they divide the width")]
+NgramLength = Annotated[
+    int, Field(ge=1, le=16, description="longest run of source tokens with a vector; 1: only tokens")
+]
+Buckets = Annotated[int, Field(ge=1, le=2**30, description="rows of the table of n-grams, which share them by hashing")]
+DropoutRate = Annotated[float, Field(ge=0, lt=1, description="share of numbers dropped in training")]
+
+
+class Kind(Section):
+    """A kind of model."""
+
+    sizes: ClassVar[dict[str, dict[str, int]]] = {}  # named ones
+
+    kind: str
+    width: int
+
+    def parameters(self) -> int:
+        """Return about how many weights there are, without tables."""
+        return self.width**2
+
+
+class Layers(Kind):
+    """A stack of Transformer layers."""
+
+    products: ClassVar[int] = 4  # matrices of width × width in the attention of a layer
+
+    layers: int = Field(4, ge=1, le=1000, description="layers, on each side where there are two")
+    width: Width = 256
+    hidden: Hidden = 1024
+    heads: Heads = 4
+    dropout: DropoutRate = 0.1
+    norm: Literal["pre", "post"] = Field("pre", description="layer normalisation before or after each part")
+
+    def parameters(self) -> int:
+        """Return the number of weights of the layers of one side, without tables."""
+        return self.layers * (self.products * self.width**2 + 2 * self.width * self.hidden)
+
+
+# ---- encoder and decoder -------------------------------------------------------------------------------------------
+
+
+class TransformerPair(Layers):
+    """An encoder and a decoder of Transformer layers."""
+
+    # `model.size` stands for layers of each side, width, hidden width of the feed-forward parts, and heads.
+    sizes: ClassVar[dict[str, dict[str, int]]] = {
+        "tiny": {"layers": 4, "width": 128, "hidden": 256, "heads": 4},
+        "small": {"layers": 3, "width": 256, "hidden": 512, "heads": 4},
+        "base": {"layers": 6, "width": 512, "hidden": 2048, "heads": 8},
+        "big": {"layers": 6, "width": 1024, "hidden": 4096, "heads": 16},
+    }
+
+    kind: Literal["transformer"] = Field("transformer", description="transformer or recurrent")
+    layers: int = Field(3, ge=1, le=1000, description="layers of the encoder, and of the decoder")
+    hidden: Hidden = 512
+    position: PositionKind = Field("sinusoidal", description="how positions come in")
+    tied: bool = Field(True, description="the output layer is the target's embedding table")
+    activation: Activation = Field("relu", description="inside the feed-forward parts")
+    scale: bool = Field(True, description="embeddings are multiplied by √width")
+    closed: bool = Field(False, description="the encoder reads the end after each source")
+    ngrams: NgramLength = 1
+    buckets: Buckets = 2**17
+
+    def parameters(self) -> int:
+        tables = self.buckets * self.width if self.ngrams > 1 else 0
+        return self.layers * (12 * self.width**2 + 4 * self.width * self.hidden) + tables
+
+
+class RecurrentPair(Kind):
+    """An encoder and a decoder that are RNNs."""
+
+    kind: Literal["recurrent"] = Field("recurrent", description="transformer or recurrent")
+    cell: Literal["lstm", "gru"] = Field("lstm", description="lstm or gru")
+    layers: int = Field(1, ge=1, le=100, description="layers of the encoder, and of the decoder")
+    width: int = Field(256, ge=2, le=65536, description="width of embeddings and states")
+    attention: ScoreKind = Field(
+        "additive", description="none, mean, or a score: dot, scaled_dot, bilinear, additive, mlp"
+    )
+    heads: int = Field(0, ge=0, le=4096, description="0: states are keys and values; 1: projected; more: multi-head")
+    feeding: bool = Field(True, description="the last output is fed back into the next step")
+    dropout: DropoutRate = 0.1
+    tied: bool = Field(True, description="the output layer is the target's embedding table")
+    ngrams: NgramLength = 1
+    buckets: Buckets = 2**17
+
+    @model_validator(mode="after")
+    def _heads_have_a_score(self) -> Self:
+        if self.heads and self.attention in ("none", "mean"):
+            raise PydanticCustomError(
+                "heads",
+                "heads={heads} needs a score to look with, found attention={attention}: "
+                "set model.heads=0, or a score such as model.attention=additive",
+                {"heads": self.heads, "attention": self.attention},
+            )
+        return self
+
+    def parameters(self) -> int:
+        gates = 4 if self.cell == "lstm" else 3
+        tables = self.buckets * self.width if self.ngrams > 1 else 0
+        return self.width**2 * ((8 * self.layers - 1) * gates + 12) + tables
+
+
+# ---- encoders alone ------------------------------------------------------------------------------------------------
+
+
+class RecurrentEncoderKind(Kind):
+    """An RNN that reads both ways."""
+
+    kind: Literal["recurrent"] = Field("recurrent", description="which network")
+    cell: Literal["lstm", "gru"] = Field("lstm", description="lstm or gru")
+    layers: int = Field(1, ge=1, le=100, description="layers, each read both ways")
+    width: int = Field(256, ge=2, le=65536, description="width of embeddings and states, even: half for each direction")
+    heads: int = Field(0, ge=0, le=4096, description="of self-attention over the states; 0: none")
+    dropout: DropoutRate = 0.4
+
+    def parameters(self) -> int:
+        gates = 4 if self.cell == "lstm" else 3
+        return self.layers * gates * 2 * self.width**2 + (4 * self.width**2 if self.heads else 0)
+
+
+class TransformerEncoderKind(Layers):
+    """A Transformer encoder."""
+
+    kind: Literal["transformer"] = Field("transformer", description="which network")
+    layers: int = Field(2, ge=1, le=1000, description="layers of the encoder")
+    width: Width = 128
+    hidden: Hidden = 256
+    dropout: DropoutRate = 0.3
+    position: PositionKind = Field("sinusoidal", description="how positions come in")
+
+
+class BertKind(Layers):
+    """BERT: an encoder that reads START, the tokens, END."""
+
+    kind: Literal["bert"] = Field("bert", description="which network")
+
+
+class GptEncoderKind(Layers):
+    """A decoder alone: START, the tokens, END, whose state has read all of them (Radford et al. 2018, 3.3)."""
+
+    kind: Literal["gpt"] = Field("gpt", description="which network")
+    width: Width = 128
+    hidden: Hidden = 512
+    position: PositionKind = Field("learned", description="how positions come in")
+    activation: Activation = Field("gelu", description="inside the feed-forward parts; GPT-2 has gelu_tanh")
+    language: float = Field(0.0, ge=0, le=100, description="weight of the auxiliary language-model loss; 0: without it")
+
+
+class DeepSetsKind(Kind):
+    """DeepSets: each element alone."""
+
+    kind: Literal["deepsets"] = Field("deepsets", description="which network: each token alone")
+    width: int = Field(128, ge=2, le=65536, description="width of embeddings and features")
+    dropout: DropoutRate = 0.5
+
+
+# ---- language models -----------------------------------------------------------------------------------------------
+
+
+class GptKind(Layers):
+    """GPT."""
+
+    kind: Literal["gpt"] = Field("gpt", description="gpt, recurrent or transformer-xl")
+    width: Width = 192
+    hidden: Hidden = 768
+    heads: Heads = 6
+    position: PositionKind = Field("learned", description="how positions come in")
+    tied: bool = Field(True, description="the output layer is the embedding table")
+    bias: bool = Field(True, description="the output layer has a bias; GPT-2's has none")
+    activation: Activation = Field("gelu", description="inside the feed-forward parts; GPT-2 has gelu_tanh")
+
+
+class RecurrentLanguageKind(Kind):
+    """An RNN that reads forward."""
+
+    kind: Literal["recurrent"] = Field("recurrent", description="gpt, recurrent or transformer-xl")
+    cell: Literal["lstm", "gru"] = Field("lstm", description="lstm or gru")
+    layers: int = Field(1, ge=1, le=100, description="layers")
+    width: int = Field(256, ge=2, le=65536, description="width of embeddings and states")
+    dropout: DropoutRate = 0.1
+    tied: bool = Field(True, description="the output layer is the embedding table")
+
+    def parameters(self) -> int:
+        return self.layers * (4 if self.cell == "lstm" else 3) * 2 * self.width**2
+
+
+class TransformerXLKind(Layers):
+    """Transformer-XL."""
+
+    products: ClassVar[int] = 5
+
+    kind: Literal["transformer-xl"] = Field("transformer-xl", description="gpt, recurrent or transformer-xl")
+    width: Width = 192
+    hidden: Hidden = 768
+    heads: Heads = 6
+    segment: int = Field(64, ge=1, le=10**6, description="tokens read at once; output.context holds several times that")
+    memory: int = Field(
+        64, ge=1, le=10**6, description="positions that each layer looks back, into earlier segments too"
+    )
+    tied: bool = Field(True, description="the output layer is the embedding table")
+
+
+class XlnetKind(Layers):
+    """XLNet."""
+
+    products: ClassVar[int] = 5
+
+    kind: Literal["xlnet"] = Field("xlnet", description="which network")

@@ -1,0 +1,93 @@
+"""The only network that the training loop knows: stem → backbone → head."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention import Context
+from regard.attention.positions import LearnedTable
+from regard.inputs.input import Batch, Source
+
+
+class Player(NamedTuple):
+    """The parameters that one turn of a step updates, and their learning rate as a factor of `training.rate`."""
+
+    parameters: tuple[nn.Parameter, ...]
+    rate: float = 1.0
+
+
+class Head(nn.Module, ABC):
+    """From the features of an input to a loss."""
+
+    @abstractmethod
+    def forward(self, body: Network, batch: Batch) -> Tensor:
+        """Return the scores of everything that may be answered, (batch, answers, choices)."""
+
+    @abstractmethod
+    def loss(self, body: Network, batch: Batch, turn: str) -> Tensor:
+        """Return one sum for each term of the loss, (terms,)."""
+
+
+class TurnsHead(Head):
+    """A head whose training has several players, one for each turn of a step."""
+
+    @abstractmethod
+    def players(self, body: Network) -> Mapping[str, Player]:
+        """Return the weights that each turn changes."""
+
+
+class Network(nn.Module):
+    """`stem` makes vectors of a Source, `backbone` features of vectors, and `head` a loss of features."""
+
+    def __init__(self, stem: nn.Module, backbone: nn.Module, head: Head) -> None:
+        super().__init__()
+        self.stem, self.backbone, self.head = stem, backbone, head
+
+    def features(self, source: Source) -> Context:
+        """Return what the backbone makes of each vector."""
+        context: Context = self.backbone(self.stem(source))
+        return context
+
+    def scores(self, batch: Batch) -> Tensor:
+        """Return the head's scores."""
+        scores: Tensor = self.head(self, batch)
+        return scores
+
+    def forward(self, batch: Batch, turn: str = "all") -> Tensor:
+        """Return the loss: one sum for each of its terms. This is what DDP and FSDP2 wrap."""
+        return self.head.loss(self, batch, turn)
+
+    def players(self) -> Mapping[str, Player]:
+        """Return the weights that each turn of a step changes."""
+        if isinstance(self.head, TurnsHead):
+            return self.head.players(self)
+        return {"all": Player(tuple(self.parameters()))}
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    @property
+    def longest(self) -> int | None:
+        """The most positions there are, where they are a learned table."""
+        return min((len(part.table) for part in self.modules() if isinstance(part, LearnedTable)), default=None)
+
+
+def table_of(stem: nn.Module) -> nn.Embedding:
+    """Return the table of the vectors of an alphabet, for outputs that share it."""
+    table = stem.table
+    assert isinstance(table, nn.Embedding)
+    return table
+
+
+def spoken(context: Context) -> Tensor:
+    """Return the vector that speaks for each unit, (batch, units, width)."""
+    if context.units is None:
+        return context.values
+    where = context.units.clamp(min=0).unsqueeze(-1).expand(-1, -1, context.values.shape[-1])
+    return context.values.gather(1, where)

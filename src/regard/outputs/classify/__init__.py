@@ -1,0 +1,1 @@
+"""classify: one label for the whole input."""

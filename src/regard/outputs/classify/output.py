@@ -1,0 +1,353 @@
+"""Classify: one label for the whole input (sentiment, intent, topic, language …), and what decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field as Setting
+from torch import Tensor
+
+from regard import metrics
+from regard.config import Config, Section
+from regard.data.example import Example
+from regard.data.store import Field
+from regard.data.survey import Survey
+from regard.errors import UserError
+from regard.inputs.input import Batch, Chosen, Input, Row, Use, moved
+from regard.inspection import page
+from regard.inspection.page import Exhibit
+from regard.inspection.recording import attentions, watch
+from regard.inspection.view import Drawing, View
+from regard.layers.stem import Marks
+from regard.models.encoder import Each
+from regard.models.settings import (
+    BertKind,
+    DeepSetsKind,
+    GptEncoderKind,
+    Kind,
+    RecurrentEncoderKind,
+    TransformerEncoderKind,
+)
+from regard.network import Network
+from regard.outputs.classes import Classes
+from regard.outputs.classify.head import ClassifyHead, OneState, pool
+from regard.outputs.encoders import encoder_of
+from regard.outputs.invariants import difference
+from regard.outputs.output import Held, Item, Output, Passes, by_answers, each_alone, halves, paired
+from regard.outputs.saliency import saliency
+from regard.text import labels
+
+SHOWN = 500  # elements that a picture can hold
+AnyEncoder = Annotated[
+    RecurrentEncoderKind | TransformerEncoderKind | DeepSetsKind | BertKind | GptEncoderKind,
+    Setting(discriminator="kind"),
+]
+
+
+class PoolSettings(Section):
+    """How the states of a row become one."""
+
+    pooling: Literal["attention", "mean", "sum", "first", "last"] = Setting(
+        "attention", description="how states become one: attention, mean, sum, or the first or last state alone"
+    )
+
+
+class ClassifySettings(Config):
+    """All settings of a model that labels."""
+
+    task: Literal["classify"] = Setting("classify", description="what comes out: one label")
+    model: AnyEncoder = RecurrentEncoderKind()
+    output: PoolSettings = PoolSettings()
+
+
+@dataclass(frozen=True)
+class Label:
+    """The most probable label of a row, and the probability of each; none of an empty row."""
+
+    label: str
+    probabilities: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """There is nothing to change about how labels are chosen."""
+
+
+class Classify(Output[Label]):
+    """Labels out. A row that is too long is read in parts, whose probabilities are averaged."""
+
+    name = "classify"
+    does = "labels texts"
+    settings = ClassifySettings
+    use = Use.LABEL
+    reads = "classify"
+    joins = True
+    files: ClassVar[tuple[str, ...]] = ("labels.json",)
+    fields = (Field("label", "<u2", tokens=1),)
+    how = Nothing()
+
+    def __init__(self, classes: Classes, terms: int = 1) -> None:
+        self.classes, self.terms = classes, terms
+
+    @staticmethod
+    def names(target: Any) -> Sequence[str]:
+        return (target,)
+
+    @classmethod
+    def learn(cls, config: ClassifySettings, input: Input[Any], seen: Survey, origin: Output[Any] | None) -> Self:
+        del input
+        before = origin.classes if isinstance(origin, Classify) else None
+        return cls(Classes.learn(seen.names, " ", before), _terms(config))
+
+    @classmethod
+    def load(cls, config: ClassifySettings, input: Input[Any], folder: Path) -> Self:  # noqa: ARG003
+        return cls(Classes.load(folder / "labels.json"), _terms(config))
+
+    def contents(self) -> dict[str, bytes]:
+        return {"labels.json": self.classes.vocabulary.as_bytes()}
+
+    def network(self, config: ClassifySettings, input: Input[Any]) -> tuple[Input[Any], Network]:
+        model, pooling = config.model, config.output.pooling
+        _refuse_blind(model, pooling)
+        stem, backbone = encoder_of(model, config.data.longest)
+        input = input.marked(stem.marks | (Marks.BOTH if pooling in ("first", "last") else Marks.NONE))
+        language = model.language if isinstance(model, GptEncoderKind) else 0.0
+        if language and input.alphabet is None:
+            raise ValueError("model.language predicts the next element of an alphabet, and this input has none")
+        head = ClassifyHead(
+            pool(pooling, model.width),
+            model.width,
+            len(self.classes),
+            dropout=model.dropout,
+            smoothing=config.training.smoothing,
+            language=language,
+        )
+        return input, Network(input.module(stem), backbone, head)
+
+    def settled(self, config: ClassifySettings, counts: NDArray[np.int32]) -> dict[str, Any]:  # noqa: ARG002
+        return {}
+
+    # ---- training -------------------------------------------------------------------------------------------------
+
+    def rows(self, input: Input[Any], examples: Iterator[Example[Any, str]]) -> Iterator[Row]:
+        def targets(some: Sequence[Example[Any, str]]) -> Iterable[Row]:
+            return ((row,) for row in self.classes.encode(labels.closed(example.target) for example in some))
+
+        return paired(input, targets, examples)
+
+    def predictions(self, counts: NDArray[np.int32]) -> tuple[float, ...]:
+        return (float(len(counts)),) * self.terms
+
+    def collate(self, input: Input[Any], rows: Sequence[Row], extra: int = 0) -> Batch:
+        sources, targets = halves(input, rows)
+        return Batch(input.collate(sources, extra), torch.tensor([int(row[0][0]) for row in targets]))
+
+    def items(self, examples: Iterable[Example[Any, str]]) -> list[Item]:
+        return each_alone(examples)
+
+    # ---- answers --------------------------------------------------------------------------------------------------
+
+    def refuse(self, passes: Passes, source: Any, how: Any) -> None:
+        """Answer every source."""
+
+    def refuse_other(self, passes: Passes, other: Passes, output: Output[Any], name: str) -> None:
+        """Refuse to answer together with a model of other labels."""
+        del passes, other
+        if not isinstance(output, Classify) or output.classes.names != self.classes.names:
+            raise UserError(f"{name} has other labels: models answer together that choose from the same ones.")
+
+    def answers(self, passes: Passes, sources: Sequence[Any], how: Any, first: int = 0) -> list[Label]:
+        del how, first
+        each = [self.probabilities(one, one.input.encode(sources)) for one in (passes, *passes.others)]
+        return [self._label(found) for found in zip(*each, strict=True)]
+
+    def _label(self, found: Sequence[NDArray[np.float64] | None]) -> Label:
+        """Return the label by the mean of what all models say."""
+        known = [one for one in found if one is not None]
+        if not known:
+            return Label("", {})
+        shares = dict(zip(self.classes.names, np.mean(known, 0).tolist(), strict=True))
+        return Label(max(shares, key=lambda name: shares[name]), shares)
+
+    def probabilities(self, passes: Passes, rows: Sequence[Row]) -> list[NDArray[np.float64] | None]:
+        """Return the probability of each label for each row; None for an empty one."""
+
+        def work(source: Any, numbers: list[int]) -> NDArray[np.float64]:
+            batch = Batch(source, torch.zeros(len(numbers), dtype=torch.long))
+            found: NDArray[np.float64] = passes.network.scores(batch)[:, 0].double().softmax(-1).cpu().numpy()
+            return found
+
+        return [np.mean(parts, 0) if parts else None for parts in passes.in_parts(rows, work)]
+
+    def as_target(self, answer: Label) -> str:
+        return answer.label
+
+    def as_text(self, answer: Label) -> list[tuple[float | None, str]]:
+        return [(answer.probabilities.get(answer.label), answer.label)]
+
+    def as_json(self, answer: Label) -> dict[str, Any]:
+        ordered = sorted(answer.probabilities.items(), key=lambda item: -item[1])
+        return {"label": answer.label, "probabilities": {name: round(share, 6) for name, share in ordered}}
+
+    def evaluate(
+        self, passes: Passes, held: Held, how: Any, *, quick: bool, samples: int, **measures: Any
+    ) -> tuple[list[metrics.Score], list[str]]:
+        del how, quick, measures
+        if passes.others:  # which may read otherwise
+            answers = self.answers(passes, [item.example.source for item in held.items], None)
+        else:
+            rows, _ = halves(passes.input, held.rows)
+            answers = [self._label([found]) for found in self.probabilities(passes, rows)]
+        return by_answers(self, held.items, answers, samples)
+
+    def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
+        return metrics.evaluate(answers, _references(items), kind="labels", samples=samples)
+
+    def details(self, passes: Passes, items: Sequence[Item], answers: Sequence[str]) -> str:  # noqa: ARG002
+        return metrics.render_confusion(*metrics.confusion(answers, _references(items)))
+
+    def trial(self, source: Any) -> Any:
+        return source
+
+    def stream(self, passes: Passes, source: Any, how: Any, write: Callable[[str], None]) -> bool:  # noqa: ARG002
+        return False
+
+    # ---- looking --------------------------------------------------------------------------------------------------
+
+    def known(self, passes: Passes, sources: Sequence[Any], answers: Sequence[Label]) -> Batch:
+        numbers = [self.classes.names.index(a.label) if a.label else 0 for a in answers]
+        return moved(Batch(passes.collate(passes.first_parts(sources)), torch.tensor(numbers)), passes.network.device)
+
+    def exhibit(self, passes: Passes, source: Any, answer: str | None) -> Exhibit:
+        label = self._looked_at(passes, source, answer)
+        batch = self.known(passes, [source], [label])
+        with torch.no_grad(), watch(passes.network, [*attentions(passes.network)]) as seen:
+            passes.network.scores(batch)
+        maps = page.maps({name: layer for name, layer in seen.items() if layer.calls}, _sides)
+        view = passes.input.view(source)
+        if not any(m.rows == "target" for m in maps):
+            weights = self._saliency(passes, batch)[None, None, None]
+            maps.insert(0, page.Map("influence (by the gradient)", "target", "source", weights))
+        words: dict[page.Side, page.WordGroups] = {}
+        if view.groups is not None and view.merged and not passes.input.marks:
+            words = {"source": page.WordGroups(list(view.labels), list(view.groups))}
+        shown = Exhibit(view.names, [label.label], maps, passes.input.text(source), words)
+        inside = next((m for m in maps if m.rows == "source"), maps[0])
+        return replace(shown, drawing=self._drawing(passes, batch, view, label, shown.in_words(inside)))
+
+    def _drawing(self, passes: Passes, batch: Batch, view: View, label: Label, heads: Any) -> Drawing:
+        weights, what = self._decided(passes, batch)
+        if passes.input.marks:
+            view = replace(view, groups=None)
+        share = label.probabilities[label.label]
+        title = f"{label.label}  ({100 * share:.0f} %)"
+        return Drawing(view.columns(weights), view.shown, title=title, what=what, heads=heads)
+
+    def _decided(self, passes: Passes, batch: Batch) -> tuple[NDArray[np.float32], str]:
+        """Return how much each vector had to do with the label, and how that was found out.
+
+        The weights of content attention; those of the last layer where one state stands for all; else the gradient.
+        """
+        head = passes.network.head
+        assert isinstance(head, ClassifyHead)
+        inside = [name for name in attentions(passes.network) if name.startswith("backbone")]
+        looks, wanted, row = head.pool, None, 0
+        if not isinstance(looks, OneState) and looks.query is not None:
+            wanted = "head.pool.glimpse"
+        elif isinstance(looks, OneState) and inside:
+            wanted, row = inside[-1], -1 if looks.last else 0
+        if wanted is None:
+            return self._saliency(passes, batch), "influence: size of the gradient"
+        with torch.no_grad(), watch(passes.network, wanted) as seen:
+            passes.network.scores(batch)
+        weights: NDArray[np.float32] = seen[wanted].weights[0].mean(0)[row].cpu().numpy()
+        return weights, "attention weight"
+
+    def _saliency(self, passes: Passes, batch: Batch) -> NDArray[np.float32]:
+        network = passes.network
+
+        def scores(context: Any) -> Tensor:
+            assert isinstance(network.head, ClassifyHead)
+            return network.head.of(network.backbone(context))[0, batch.target]
+
+        found: NDArray[np.float32] = saliency(network, batch.source, scores)[0]
+        return found
+
+    def _looked_at(self, passes: Passes, source: Any, answer: str | None) -> Label:
+        """Return the label to look at: the model's own, or the given one."""
+        (row,) = passes.input.encode([source])
+        if not len(row[0]):
+            raise UserError(f"The text {passes.input.text(source)!r} is empty: there is nothing to look at.")
+        most = min(passes.most, SHOWN)
+        if len(row[0]) > most:
+            raise UserError(f"The text is too long to show: {len(row[0]):,} tokens, expected at most {most:,}.")
+        own = self.answers(passes, [source], None)[0]
+        if answer is None:
+            return own
+        self.classes.number(answer.strip(), "label", "is", "one of")
+        return replace(own, label=answer.strip())
+
+    # ---- what must hold -------------------------------------------------------------------------------------------
+
+    def invariances(self, passes: Passes, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:
+        if not isinstance(passes.network.backbone, Each):
+            return
+        cut = len(passes.input.fields)
+        turned = [(*(field[::-1] for field in row[:cut]), *row[cut:]) for row in rows]
+        plain, other = (passes.network.scores(self.collate(passes.input, each)) for each in (rows, turned))
+        real = torch.ones(plain.shape[:2], dtype=torch.bool)
+        yield "order: turning a text round changes nothing", difference(plain, other, real)
+
+    # ---- choosing -------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def choose(cls, seen: Survey, reading: dict[str, Any]) -> Chosen:
+        few = seen.count < 20_000
+        lengths = sorted(len(str(source).split()) for source in seen.sources)
+        long = lengths[len(lengths) // 2] > 100
+        model: dict[str, Any] = {"kind": "recurrent", "width": 128 if few else 256, "dropout": 0.5 if few else 0.3}
+        if long:
+            model = {"kind": "deepsets", "width": 256, "dropout": 0.5}
+        kinds = len(set(seen.targets))
+        reasons = {
+            "model.kind": "half of the texts have more than 100 words: each word alone says enough, and is read fast"
+            if long
+            else "an LSTM learns labels of short texts from few examples better than a Transformer",
+            "model.width": f"{seen.count:,} texts, {kinds} labels: width {model['width']}",
+            "model.dropout": f"{seen.count:,} texts are {'few: much' if few else 'many: less'} is dropped in training",
+            "output.pooling": "a learned query weighs the words, so that `regard show` tells which ones decided",
+        }
+        training = {"budget": 1024 if few else 4096, "rate": 1e-3, "warmup": 100}
+        longest = 2 * max(128, max(map(len, seen.sources)) if reading.get("level") == "characters" else 256)
+        return {"model": model, "training": training, "data": {"longest": min(longest, 2048)}}, reasons
+
+
+def _terms(config: ClassifySettings) -> int:
+    return 2 if isinstance(config.model, GptEncoderKind) and config.model.language else 1
+
+
+def _refuse_blind(model: Kind, pooling: str) -> None:
+    """Refuse a label that would come from one mark alone, because the network does not look from there at the text."""
+    if isinstance(model, DeepSetsKind) and pooling in ("first", "last"):
+        fitting, why = "attention, mean or sum", "looks at each token alone"
+    elif isinstance(model, GptEncoderKind) and pooling == "first":
+        fitting, why = "last, attention, mean or sum", "only looks back"
+    else:
+        return
+    raise ValueError(
+        f"model.kind={model.kind} {why}, so output.pooling={pooling} would see nothing of a text, expected {fitting}"
+    )
+
+
+def _references(items: Sequence[Item]) -> list[list[str]]:
+    return [[labels.opened(labels.closed(label)) for label in item.expected] for item in items]
+
+
+def _sides(name: str) -> tuple[page.Side, page.Side]:
+    return ("target", "source") if name.startswith("head") else ("source", "source")

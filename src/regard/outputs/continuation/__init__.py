@@ -1,0 +1,1 @@
+"""continue: the next elements."""

@@ -1,0 +1,349 @@
+"""Continue: a text in, the same text and what comes next out (a language model).
+
+A text is one stream of elements: each line's own, and END for each line break; END also stands before the first line,
+so that its first element is predicted like any other. What a line holds at the level of characters is kept exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard import metrics
+from regard.data.batches import pad
+from regard.data.example import Example
+from regard.data.survey import Survey
+from regard.errors import UserError
+from regard.inference import search
+from regard.inputs.input import Batch, Chosen, Input, Row, Use, moved
+from regard.inspection import page
+from regard.inspection.page import Exhibit
+from regard.inspection.recording import attentions, watch
+from regard.inspection.view import Drawing
+from regard.models.gpt import gpt
+from regard.models.lstm import lstm
+from regard.models.settings import GptKind, RecurrentLanguageKind
+from regard.models.transformer_xl import transformer_xl
+from regard.network import Network, table_of
+from regard.outputs.continuation import settings
+from regard.outputs.continuation.head import ContinueHead
+from regard.outputs.continuation.settings import FARTHER, ContinueSettings
+from regard.outputs.invariants import difference
+from regard.outputs.output import CHUNK, Held, Item, Output, Passes
+from regard.text.stream import Growing
+from regard.text.tokenizer import END, PAD, START, UNKNOWN, Tokenizer
+
+SEVERAL = 32  # texts continued together
+PARTS = 10_000  # of a text at most, between which a bootstrap chooses
+SAID = 40  # elements of a continuation that a picture shows
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How elements are drawn."""
+
+    temperature: float = 0.8
+    top_k: int | None = None
+    top_p: float | None = None
+    longest: int = 300
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """A text continued: all of it, the tokens that were added, and their log-probability."""
+
+    text: str
+    ids: list[int]
+    score: float
+
+
+class Continue(Output[Continuation]):
+    """Longer texts out. Elements are drawn: the same seed and place in the input give the same continuation."""
+
+    name = "continue"
+    does = "continues texts"
+    settings = ContinueSettings
+    use = Use.STREAM
+    needs: ClassVar[frozenset[str]] = frozenset(("an alphabet",))
+    reads = "continue"
+    options: ClassVar[frozenset[str]] = frozenset(("longest", "temperature", "top_k", "top_p", "seed"))
+    measures: ClassVar[frozenset[str]] = frozenset(("stride",))
+    contiguous = True
+    draws = True
+    fields = ()
+    how: Draw
+
+    def __init__(self, context: int, how: Draw | None = None) -> None:
+        self.context, self.how = context, how or Draw()
+
+    @classmethod
+    def choose(cls, seen: Survey, reading: dict[str, Any]) -> Chosen:
+        del reading
+        return settings.choose(seen)
+
+    @staticmethod
+    def names(target: Any) -> Sequence[str]:  # noqa: ARG004
+        return ()
+
+    @classmethod
+    def learn(cls, config: ContinueSettings, input: Input[Any], seen: Survey, origin: Output[Any] | None) -> Self:
+        del input, seen, origin
+        return cls(config.output.context, Draw(**config.decoding.model_dump()))
+
+    @classmethod
+    def load(cls, config: ContinueSettings, input: Input[Any], folder: Path) -> Self:  # noqa: ARG003
+        return cls(config.output.context, Draw(**config.decoding.model_dump()))
+
+    def contents(self) -> dict[str, bytes]:
+        return {}
+
+    def network(self, config: ContinueSettings, input: Input[Any]) -> tuple[Input[Any], Network]:
+        model, context = config.model, self.context
+        parts = model.model_dump(exclude={"kind", "tied", "segment", "bias"})
+        more: dict[str, Any] = {"smoothing": config.training.smoothing}
+        backbone: nn.Module
+        if isinstance(model, GptKind):
+            stem, backbone = gpt(context=context, **parts)
+            more |= {"bias": model.bias, "window": context * (FARTHER if model.position == "alibi" else 1)}
+        elif isinstance(model, RecurrentLanguageKind):
+            stem, backbone = lstm(**parts)
+        else:
+            # Each position looks back equally far, so that it does not matter how a text is cut into segments.
+            stem, backbone = transformer_xl(same_length=True, **parts)
+            more["segment"] = model.segment
+        module = input.module(stem)
+        assert input.alphabet is not None
+        table = table_of(module) if model.tied else None
+        return input, Network(module, backbone, ContinueHead(input.alphabet.size, stem.width, table=table, **more))
+
+    def settled(self, config: ContinueSettings, counts: NDArray[np.int32]) -> dict[str, Any]:  # noqa: ARG002
+        return {}
+
+    # ---- training -------------------------------------------------------------------------------------------------
+
+    def stream_of(self, input: Input[Any], lines: Sequence[Any]) -> list[int]:
+        """Return END, and each line with its END."""
+        return [END, *(int(id) for row in input.encode(lines) for id in (*row[0], END))]
+
+    def prompt(self, input: Input[Any], text: str) -> list[int]:
+        """Return the stream of a text of one or several lines; it begins with END, as all do."""
+        return self.stream_of(input, text.split("\n"))[:-1]
+
+    def rows(self, input: Input[Any], examples: Iterator[Example[Any, Any]]) -> Iterator[Row]:
+        """Yield the stream in rows of context + 1 elements: the last of a row is the first of the next, so that each
+        is predicted once."""
+        waiting = [END]
+        while chunk := list(islice(examples, CHUNK)):
+            waiting += self.stream_of(input, [example.source for example in chunk])[1:]
+            whole = (len(waiting) - 1) // self.context * self.context
+            yield from ((waiting[start : start + self.context + 1],) for start in range(0, whole, self.context))
+            waiting = waiting[whole:]
+        if len(waiting) > 1:
+            yield (waiting,)
+
+    def predictions(self, counts: NDArray[np.int32]) -> tuple[float, ...]:
+        return (float(counts[:, 0].sum() - len(counts)),)
+
+    def collate(self, input: Input[Any], rows: Sequence[Row], extra: int = 0) -> Batch:
+        source = input.collate([(row[0][:-1],) for row in rows], extra)
+        wanted = pad([np.asarray(row[0][1:]) for row in rows])
+        return Batch(source, torch.from_numpy(np.pad(wanted, ((0, 0), (0, extra)))))
+
+    def items(self, examples: Iterable[Example[Any, Any]]) -> list[Item]:
+        """The characters of each line are expected, its break being one."""
+        return [Item(example, len(example.source) + 1) for example in examples]
+
+    # ---- answers --------------------------------------------------------------------------------------------------
+
+    def refuse(self, passes: Passes, source: Any, how: Draw) -> None:
+        """Continue every text."""
+
+    def refuse_other(self, passes: Passes, other: Passes, output: Output[Any], name: str) -> None:
+        """Answer alone."""
+
+    def answers(self, passes: Passes, sources: Sequence[Any], how: Draw, first: int = 0) -> list[Continuation]:
+        """Return each text continued; an empty one stays empty. What is drawn for a text depends on the seed and on its
+        place, which is `first` for the first."""
+        found = [Continuation("", [], 0.0) for _ in sources]
+        filled = [place for place, text in enumerate(sources) if text]
+        for chosen in (filled[i : i + SEVERAL] for i in range(0, len(filled), SEVERAL)):
+            prompts = [self.prompt(passes.input, sources[place]) for place in chosen]
+            drawn = self._draw(passes, prompts, [first + place for place in chosen], how)
+            for place, prompt, one in zip(chosen, prompts, drawn, strict=True):
+                growing = Growing(_alphabet(passes), sources[place], prompt)
+                text = sources[place] + "".join(growing.add(id) for id in one.tokens)
+                found[place] = Continuation(text, one.tokens, one.score)
+        return found
+
+    def stream(self, passes: Passes, source: Any, how: Draw, write: Callable[[str], None]) -> bool:
+        """Write the text, and each element as soon as it is drawn; for an empty text, what may begin a line."""
+        write(source)
+        prompt = self.prompt(passes.input, source)
+        growing = Growing(_alphabet(passes), source, prompt)
+        self._draw(passes, [prompt], [0], how, lambda tokens: write(growing.add(int(tokens[0]))))
+        return True
+
+    @torch.no_grad()
+    def _draw(
+        self,
+        passes: Passes,
+        prompts: list[list[int]],
+        places: list[int],
+        how: Draw,
+        drawn: Callable[[Tensor], None] | None = None,
+    ) -> list[search.Hypothesis]:
+        """Return continuations of the prompts, by a seed for each place; `drawn` is told of the tokens of each step."""
+        network, head = passes.network.eval(), _head(passes.network)
+        state = head.start(prompts)
+
+        def step(tokens: Tensor, before: Any) -> tuple[Tensor, Any]:
+            if drawn is not None and before is not state:
+                drawn(tokens)
+            return head.step(network, tokens, before)
+
+        seeds = [how.seed * 1_000_003 + place for place in places]
+        draws: dict[str, Any] = {"temperature": how.temperature, "top_k": how.top_k, "top_p": how.top_p}
+        limits = search.Limits(minimum=how.longest, maximum=how.longest)
+        return search.sample(
+            step, state, len(prompts), start=START, end=None, pad=PAD, limits=limits, seeds=seeds, **draws
+        )
+
+    def as_target(self, answer: Continuation) -> str:
+        return answer.text
+
+    def as_text(self, answer: Continuation) -> list[tuple[float | None, str]]:
+        r"""Return one line: a line break inside is written as \n, a backslash as \\."""
+        return [(answer.score, answer.text.replace("\\", "\\\\").replace("\n", "\\n"))]
+
+    def as_json(self, answer: Continuation) -> dict[str, Any]:
+        return {"answers": [{"text": answer.text, "score": answer.score}]}
+
+    def evaluate(
+        self, passes: Passes, held: Held, how: Draw, *, quick: bool, samples: int, **measures: Any
+    ) -> tuple[list[metrics.Score], list[str]]:
+        """Score how well the stream is predicted; `quick` also continues the first line."""
+        stride = measures.get("stride")
+        if stride is not None and not 1 <= stride <= self.context:
+            raise UserError(f"The stride is {stride}, expected 1 to {self.context} (output.context).")
+        stream = [int(id) for number, row in enumerate(held.rows) for id in row[0][number > 0 :]]
+        nats = _head(passes.network).surprise(passes.network, stream, self.context, stride or self.context)
+        ends = np.flatnonzero(np.asarray(stream[1:]) == END) + 1
+        by_line = np.diff(np.concatenate(([0.0], nats.cumsum()))[ends], prepend=0.0)
+        characters = [item.expected for item in held.items]
+        counts = np.stack([by_line, np.diff(ends, prepend=0), characters], axis=1)
+        pieces: list[str] = []
+        if quick:
+            self.stream(passes, held.items[0].example.source, replace(how, longest=60), pieces.append)
+        scores = self._scores(passes, counts, stride or self.context, samples)
+        return scores, ["".join(pieces)] if quick else []
+
+    def _scores(self, passes: Passes, counts: NDArray[np.float64], stride: int, samples: int) -> list[metrics.Score]:
+        """Return scores from nats, elements and characters of each line; line breaks count as both."""
+        several = math.ceil(len(counts) / PARTS)
+        nats, tokens, characters = np.add.reduceat(counts, np.arange(0, len(counts), several)).T
+        found = (
+            metrics.perplexity(nats, tokens, samples=samples),
+            metrics.bits_per_character(nats, characters, samples=samples),
+            metrics.cross_entropy(nats, tokens, samples=samples),
+        )
+        protocol = "the state runs through the whole text"
+        if _head(passes.network).window:
+            same = "blocks, none overlapping" if stride == self.context else f"windows that move on by {stride}"
+            protocol = f"{same}, of {self.context} tokens"
+        assert passes.input.alphabet is not None
+        more = f"tokens:{passes.input.alphabet.level}, {int(tokens.sum()):,}|{protocol}"
+        return [replace(score, count=len(counts), signature=f"{score.signature}|{more}") for score in found]
+
+    def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:  # noqa: ARG002
+        return []
+
+    def details(self, passes: Passes, items: Sequence[Item], answers: Sequence[str]) -> str:
+        del answers
+        rows = passes.input.encode([item.example.source for item in items])
+        ids = np.concatenate([np.asarray(row[0], dtype=np.int64) for row in rows])
+        unknown = float((ids == UNKNOWN).mean()) if len(ids) else 0.0
+        return f"{100 * unknown:.2g} % of the tokens are unknown and predicted as such" if unknown else ""
+
+    def trial(self, source: Any) -> Any:
+        return source
+
+    # ---- looking --------------------------------------------------------------------------------------------------
+
+    def known(self, passes: Passes, sources: Sequence[Any], answers: Sequence[Continuation]) -> Batch:
+        rows = [self.prompt(passes.input, text) + a.ids for text, a in zip(sources, answers, strict=True)]
+        # The last element has read all others; what it predicts is not shown.
+        return moved(
+            self.collate(passes.input, [([*row[-self.context :], PAD],) for row in rows]), passes.network.device
+        )
+
+    def exhibit(self, passes: Passes, source: Any, answer: str | None) -> Exhibit:
+        """Show the text and its continuation: each element looked at those before it."""
+        if not attentions(passes.network):
+            raise UserError("This model has no attention (model.kind is recurrent): there is nothing to look at.")
+        prompt = self.prompt(passes.input, source + (answer or ""))
+        self._refuse_long(prompt)
+        said = Continuation(source + (answer or ""), [], 0.0)
+        room = min(self.how.longest, SAID, self.context - len(prompt))
+        if answer is None and room:
+            said = self.answers(passes, [source], replace(self.how, longest=room))[0]
+        with torch.no_grad(), watch(passes.network) as seen:
+            passes.network.scores(self.known(passes, [said.text[: len(source)] + (answer or "")], [said]))
+        names = [name for line in said.text.split("\n") for name in ("\n", *passes.input.view(line).names)]
+        if len(names) != len(prompt) + len(said.ids):  # pieces of a continuation may be written as fewer
+            alphabet = _alphabet(passes)
+            written = ["\n" if id == END else alphabet.pieces_of([id])[0] for id in said.ids]
+            lines = (source + (answer or "")).split("\n")
+            names = [name for line in lines for name in ("\n", *passes.input.view(line).names)] + written
+        maps = page.maps(seen, lambda _: ("source", "source"))
+        weights = np.asarray(maps[0].weights)
+        drawing = Drawing(weights[-1].mean(0), names, names, heads=(weights, names, names))
+        return Exhibit(names, names, maps, said.text, drawing=drawing)
+
+    def _refuse_long(self, ids: list[int]) -> None:
+        if len(ids) < 2:
+            raise UserError("The text is empty: there is nothing to look at.")
+        if len(ids) > self.context:
+            raise UserError(
+                f"The text is too long to show: {len(ids):,} tokens with the line break before it, expected at most "
+                f"{self.context:,} (output.context)."
+            )
+
+    # ---- what must hold -------------------------------------------------------------------------------------------
+
+    def invariances(self, passes: Passes, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:
+        network, head = passes.network, _head(passes.network)
+        batch = self.collate(passes.input, [(row[0][: self.context + 1],) for row in rows])
+        source, plain = batch.source, network.scores(batch)
+        ids, real, middle = source.values[0], source.real, source.values[0].shape[1] // 2
+        changed = ids.clone()
+        changed[:, middle:] = torch.where(real[:, middle:], 4 + (ids[:, middle:] + 1) % 4, PAD)
+        other = network.scores(batch._replace(source=source._replace(values=(changed,))))
+        causal = difference(plain[:, :middle], other[:, :middle], real[:, :middle])
+        yield "causality: a later token changes nothing earlier", causal
+        state, steps = head.start([row[:1].tolist() for row in ids]), []
+        for t in range(ids.shape[1]):
+            logits, state = head.step(network, ids[:, t], state)
+            steps.append(logits)
+        known = torch.arange(plain.shape[-1]) != 1  # the unknown token is never written
+        together = difference(plain[..., known], torch.stack(steps, 1)[..., known], real)
+        yield "state: step by step equals all at once", together
+
+
+def _alphabet(passes: Passes) -> Tokenizer:
+    assert passes.input.alphabet is not None
+    return passes.input.alphabet
+
+
+def _head(network: Network) -> ContinueHead:
+    assert isinstance(network.head, ContinueHead)
+    return network.head

@@ -1,0 +1,1 @@
+"""convert: a sequence out, its length decided by the model."""

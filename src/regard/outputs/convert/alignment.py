@@ -1,0 +1,31 @@
+"""Where an answer looked, as numbers or as `0-0 1-2`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Weights (answer units, source units), rows adding to 1, with the units' names."""
+
+    weights: NDArray[np.float32]
+    rows: list[str]
+    columns: list[str]
+
+    def pharaoh(self) -> str:
+        """Return `0-0 1-2`: for each answer unit the source unit it looked at most, source first."""
+        return " ".join(f"{int(np.argmax(row))}-{j}" for j, row in enumerate(self.weights))
+
+    def rounded(self) -> list[list[float]]:
+        """Return the weights as JSON can hold them, with four digits."""
+        return [[round(float(x), 4) for x in row] for row in self.weights]
+
+    def as_json(self, kind: str) -> dict[str, Any]:
+        """Return the weights (soft) or the pairs (hard), with the names of the units."""
+        found = self.rounded() if kind == "soft" else self.pharaoh()
+        return {"tokens": self.rows, "source_tokens": self.columns, "alignment": found}

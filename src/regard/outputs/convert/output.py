@@ -1,0 +1,464 @@
+"""Convert: a sequence out whose length the model decides (translation, pronunciation, inflection, captions …)."""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard import metrics
+from regard.data.batches import pad
+from regard.data.example import Example
+from regard.data.store import Field, id_dtype
+from regard.data.survey import Survey
+from regard.errors import UserError
+from regard.inference import search
+from regard.inference.search import Hypothesis, Limits, Step
+from regard.inputs.embedding import Embedding
+from regard.inputs.input import Batch, Chosen, Input, Row, Use, moved, positions_from
+from regard.inspection import page
+from regard.inspection.page import Exhibit
+from regard.inspection.recording import attentions, watch
+from regard.inspection.view import Drawing, View, joined
+from regard.layers.dropout import Dropout
+from regard.layers.stem import Marks
+from regard.models.bahdanau import recurrent
+from regard.models.pair import Pair
+from regard.models.settings import TransformerPair
+from regard.models.transformer import transformer
+from regard.network import Network, table_of
+from regard.outputs.convert import settings
+from regard.outputs.convert.alignment import Alignment
+from regard.outputs.convert.ensemble import Ensemble, EnsembleState
+from regard.outputs.convert.head import ConvertHead, Written
+from regard.outputs.convert.settings import ConvertSettings
+from regard.outputs.invariants import difference
+from regard.outputs.output import Held, Item, Output, Passes, by_answers, halves, paired
+from regard.text.tokenizer import END, PAD, START, SUB_WORDS, Tokenizer
+
+FINIS = "∎"  # the end in pictures: a sign that the font has which comes with matplotlib
+PARTS = ("words", *SUB_WORDS)  # levels whose tokens may be parts of a word
+PLACES = 1024  # a draw is governed by its place among so many
+STRANGE = "models answer together that were trained on the same data with the same settings of tokens"
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """One converted source, with its log-probability and where it looked, if that was asked for."""
+
+    text: str
+    score: float
+    normalised: float
+    finished: bool
+    ids: list[int]
+    weights: NDArray[np.float32] | None = None  # (answer tokens, source tokens), where the engine gave them
+    alignment: Alignment | None = None
+    hard: bool = True  # the alignment is shown as pairs
+
+
+class Conversions(list[Conversion]):
+    """The best conversions of one source; `asked` may be more than there are."""
+
+    asked = 1
+
+
+@dataclass(frozen=True)
+class Search:
+    """How answers are looked for. Sampling if `seed` is given, greedy for a beam of 1, beam search otherwise."""
+
+    beam: int = 5
+    n_best: int = 1
+    length_penalty: float = 1.0
+    minimum: int = 0
+    factor: float = 3.0
+    longest: int = 256
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    alignment: str | None = None
+    budget: int = 14_000  # tokens of a batch, read and written, every hypothesis counted
+    scored: bool = True  # False: nobody reads the scores, so an engine need not compute them
+
+    def __post_init__(self) -> None:
+        if self.alignment not in (None, "hard", "soft"):
+            raise UserError(f"--alignment is {self.alignment!r}, expected hard or soft.")
+
+    def limits(self, lengths: Sequence[int]) -> Limits:
+        most = [min(self.longest, int(self.factor * (n + 3) + 3)) for n in lengths]
+        return Limits(minimum=self.minimum, maximum=[max(self.minimum, n) for n in most])
+
+
+# From the passes, rows, the search, and the place of each row among the sources, to the best answers to each row.
+Engine = Callable[[Passes, list[Row], Search, list[int]], list[list[Conversion]]]
+
+
+class Convert(Output[Conversions]):
+    """Sequences out. `longest` is the most elements of a source."""
+
+    name = "convert"
+    does = "converts sequences"
+    settings = ConvertSettings
+    use = Use.SOURCE
+    reads = "convert"
+    options: ClassVar[frozenset[str]] = frozenset(
+        ("beam", "n_best", "length_penalty", "minimum", "longest", "temperature", "top_k", "top_p", "seed", "alignment")
+    )
+    printed: ClassVar[frozenset[str]] = frozenset(("alignment",))
+    joins = True
+    files: ClassVar[tuple[str, ...]] = ("target.json",)
+    how: Search
+    engine: Engine | None = None  # what searches in place of torch
+
+    def __init__(self, vocabulary: Tokenizer, how: Search | None = None, longest: int = 1024) -> None:
+        self.vocabulary, self.how, self.longest = vocabulary, how or Search(), longest
+        self.fields = (Field("target", id_dtype(vocabulary.size)),)
+
+    @classmethod
+    def choose(cls, seen: Survey, reading: dict[str, Any]) -> Chosen:
+        return settings.choose(seen, reading)
+
+    @staticmethod
+    def names(target: Any) -> Sequence[str]:  # noqa: ARG004
+        return ()
+
+    @classmethod
+    def learn(cls, config: ConvertSettings, input: Input[Any], seen: Survey, origin: Output[Any] | None) -> Self:
+        level, size, lowercase = cls._cut(config)
+        if isinstance(origin, Convert):
+            return cls._made(config, origin.vocabulary)
+        if not config.output.joint:
+            return cls._made(config, Tokenizer.train(seen.targets, level, size, lowercase=lowercase))
+        if input.alphabet is None or input.alphabet.level != level:
+            found = "nothing" if input.alphabet is None else input.alphabet.level
+            raise UserError(f"output.joint needs one level for both sides, found {found} and {level}.")
+        return cls._made(config, input.alphabet)
+
+    @classmethod
+    def _cut(cls, config: ConvertSettings) -> tuple[str, int | None, bool]:
+        """Return how targets are cut: as the sources are, unless the settings say otherwise."""
+        how, source = config.output, config.reading
+        size = getattr(source, "size", None) if how.size is None else how.size
+        lowercase = getattr(source, "lowercase", False) if how.lowercase is None else how.lowercase
+        return how.level, size, lowercase
+
+    @classmethod
+    def _made(cls, config: ConvertSettings, vocabulary: Tokenizer) -> Self:
+        return cls(vocabulary, Search(**config.decoding.model_dump()), 4 * config.data.longest)
+
+    @classmethod
+    def load(cls, config: ConvertSettings, input: Input[Any], folder: Path) -> Self:  # noqa: ARG003
+        return cls._made(config, Tokenizer.load(folder / "target.json"))
+
+    def contents(self) -> dict[str, bytes]:
+        return {"target.json": self.vocabulary.as_bytes()}
+
+    def network(self, config: ConvertSettings, input: Input[Any]) -> tuple[Input[Any], Network]:
+        model = config.model
+        parts = model.model_dump(exclude={"kind", "tied"})
+        if isinstance(model, TransformerPair):
+            pair: Pair = transformer(length=2 + max(config.data.longest, config.decoding.longest), **parts)
+        else:
+            pair = recurrent(**parts)
+        input = input.marked(pair.stem.marks)
+        stem, asked = input.module(pair.stem), pair.target
+        target = Embedding(self.vocabulary.size, asked.width, asked.place, Dropout(asked.dropout), scale=asked.scale)
+        if config.output.joint:
+            target.table = table_of(stem)
+        head = ConvertHead(target, pair.decoder, tied=model.tied, smoothing=config.training.smoothing)
+        return input, Network(stem, pair.encoder, head)
+
+    def settled(self, config: ConvertSettings, counts: NDArray[np.int32]) -> dict[str, Any]:
+        """Return how much longer than its source a target gets."""
+        del config
+        longer = float((1.2 * counts[:, -1] / (counts[:, 0] + 3)).max())
+        return {"decoding.factor": round(max(0.5, longer), 2)}
+
+    # ---- training -------------------------------------------------------------------------------------------------
+
+    def rows(self, input: Input[Any], examples: Iterator[Example[Any, str]]) -> Iterator[Row]:
+        def targets(some: Sequence[Example[Any, str]]) -> Iterator[Row]:
+            found = self.vocabulary.encode_batch([example.target for example in some])
+            return (([*ids, END],) for ids in found)
+
+        return paired(input, targets, examples)
+
+    def predictions(self, counts: NDArray[np.int32]) -> tuple[float, ...]:
+        return (float(counts[:, -1].sum()),)
+
+    def collate(self, input: Input[Any], rows: Sequence[Row], extra: int = 0) -> Batch:
+        sources, targets = halves(input, rows)
+        return Batch(input.collate(sources, extra), written([row[0] for row in targets], extra))
+
+    def items(self, examples: Iterable[Example[Any, str]]) -> list[Item]:
+        """Examples with the same source are joined: their targets are alternatives."""
+        found: dict[str, Item] = {}
+        for example in examples:
+            references = found.setdefault(example.key, Item(example, [])).expected
+            if example.target not in references:
+                references.append(example.target)
+        return list(found.values())
+
+    # ---- answers --------------------------------------------------------------------------------------------------
+
+    def refuse(self, passes: Passes, source: Any, how: Search) -> None:
+        text, table = passes.input.text(source), passes.network.longest
+        held = "the learned position table holds positions 0 to"
+        if table is not None and how.longest >= table:
+            raise UserError(f"longest is {how.longest:,}, but {held} {table - 1}.")
+        most = self.longest if table is None else min(self.longest, table - len(passes.input.marks))
+        if len(text) <= most or (count := passes.length(passes.input.encode([source])[0])) <= most:
+            return
+        why = f"{held} {table - 1}" if table is not None and most < self.longest else "4 × data.longest"
+        raise UserError(f"The text {text[:30]!r} … is too long: {count:,} tokens, expected at most {most:,} ({why}).")
+
+    def answers(self, passes: Passes, sources: Sequence[Any], how: Search, first: int = 0) -> list[Conversions]:
+        """Return the best answers to each source; an empty source has an empty answer."""
+        for source in sources:
+            self.refuse(passes, source, how)
+        if how.alignment is not None and not self.crossing(passes.network):
+            raise UserError("This model has no attention between target and source, so there is nothing to align.")
+        if how.n_best > how.beam:
+            if how.beam != self.how.beam:
+                raise UserError(f"n_best is {how.n_best} and beam {how.beam}: a beam finds at most as many answers.")
+            how = replace(how, beam=how.n_best)
+        found = self.search(passes, passes.input.encode(sources), how, first)
+        for source, answers in zip(sources, found, strict=True):
+            answers.asked = how.n_best
+            if how.alignment is not None:
+                answers[:] = [self._aligned(passes, source, one, how) for one in answers]
+        return found
+
+    def search(self, passes: Passes, rows: Sequence[Row], how: Search, first: int = 0) -> list[Conversions]:
+        """Return the best answers to each row."""
+        answers = [Conversions([Conversion("", 0.0, 0.0, True, [])]) for _ in rows]
+        numbers = [i for i, row in enumerate(rows) if len(row[0])]
+        engine = self.engine or self.by_torch
+        found = engine(passes, [rows[i] for i in numbers], how, [first + i for i in numbers])
+        for i, row in zip(numbers, found, strict=True):
+            answers[i] = Conversions(row)
+        return answers
+
+    def by_torch(self, passes: Passes, rows: list[Row], how: Search, places: list[int]) -> list[list[Conversion]]:
+        """Search by the engine that knows every model and every search. Long and short rows are searched apart."""
+        # A row is read once and written at most to its end; how far it goes is guessed by its length.
+        lengths = [passes.length(row) for row in rows]
+        maxima = how.limits(lengths).maxima(len(rows))
+        sizes = [n + max(how.minimum, min(n, most)) for n, most in zip(lengths, maxima, strict=True)]
+        networks = [passes.network, *(other.network.eval() for other in passes.others)]
+
+        def work(source: Any, numbers: list[int]) -> list[list[Conversion]]:
+            limits = how.limits([lengths[i] for i in numbers])
+            found = self._search(networks, source, how, limits, [places[i] for i in numbers])
+            return [[self._answer(one) for one in each] for each in found]
+
+        return passes.each(rows, work, sizes=sizes, budget=how.budget // how.beam)
+
+    def _search(
+        self, networks: Sequence[Network], source: Any, how: Search, limits: Limits, places: list[int]
+    ) -> list[list[Hypothesis]]:
+        given: dict[str, Any] = {"start": START, "end": END, "pad": PAD, "limits": limits}
+        heads = [network.head for network in networks if isinstance(network.head, ConvertHead)]
+        states = [head.start(network, source) for head, network in zip(heads, networks, strict=True)]
+        step: Step[Any] = heads[0].step
+        state: Any = states[0]
+        if len(heads) > 1:
+            step, state = Ensemble(heads).step, EnsembleState(tuple(states))
+        count = len(places)
+        if how.seed is not None:
+            # Lines come in chunks that depend on time: a draw depends on a line's block and its place in that.
+            seeds = [(how.seed + 1_000_003 * (place // PLACES)) * 1_000_003 + place % PLACES for place in places]
+            draws: dict[str, Any] = {"temperature": how.temperature, "top_k": how.top_k, "top_p": how.top_p}
+            return [[h] for h in search.sample(step, state, count, seeds=seeds, **draws, **given)]
+        if how.beam == 1:
+            return [[h] for h in search.greedy(step, state, count, scored=how.scored, **given)]
+        size: dict[str, Any] = {"size": how.beam, "n_best": how.n_best, "length_penalty": how.length_penalty}
+        return search.beam(step, state, count, **size, **given)
+
+    def _answer(self, found: Hypothesis) -> Conversion:
+        text = self.vocabulary.decode(found.tokens)
+        return Conversion(text, found.score, found.normalised, found.finished, found.tokens)
+
+    def refuse_other(self, passes: Passes, other: Passes, output: Output[Any], name: str) -> None:
+        """Refuse to search together with a model of other vocabularies."""
+        ours = passes.input.contents() | self.contents()
+        if ours != other.input.contents() | output.contents():
+            raise UserError(f"{name} has another vocabulary: {STRANGE} and other seeds or networks.")
+
+    def as_target(self, answer: Conversions) -> str:
+        return answer[0].text
+
+    def as_text(self, answer: Conversions) -> list[tuple[float | None, str]]:
+        lines: list[tuple[float | None, str]] = []
+        for one in answer:
+            text = " ".join(one.text.split("\n"))
+            if one.alignment is not None:
+                text += "\t" + (one.alignment.pharaoh() if one.hard else json.dumps(one.alignment.rounded()))
+            lines.append((one.score, text))
+        return lines + [(-math.inf, "")] * (answer.asked - len(lines))
+
+    def as_json(self, answer: Conversions) -> dict[str, Any]:
+        items = []
+        for one in answer:
+            item = {"text": one.text, "score": one.score, "normalised": one.normalised, "finished": one.finished}
+            if one.alignment is not None:
+                item |= one.alignment.as_json("hard" if one.hard else "soft")
+            items.append(item)
+        return {"answers": items}
+
+    def evaluate(
+        self, passes: Passes, held: Held, how: Search, *, quick: bool, samples: int, **measures: Any
+    ) -> tuple[list[metrics.Score], list[str]]:
+        del measures
+        how = replace(how, scored=False, beam=1 if quick else how.beam)
+        rows, _ = halves(passes.input, held.rows)
+        return by_answers(self, held.items, self.search(passes, rows, how), samples)
+
+    def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
+        """A model that writes no capitals is compared without them; the signatures say so."""
+        kinds: dict[str, metrics.Kind] = {"symbols": "symbols", "characters": "characters"}
+        kind = kinds.get(self.vocabulary.level, "text")
+        references = [[unicodedata.normalize("NFC", text) for text in item.expected] for item in items]
+        lowercase = self.vocabulary.lowercase
+        return metrics.evaluate(answers, references, kind=kind, lowercase=lowercase, samples=samples)
+
+    def details(self, passes: Passes, items: Sequence[Item], answers: Sequence[str]) -> str:  # noqa: ARG002
+        return ""
+
+    def trial(self, source: Any) -> Any:
+        return source
+
+    def stream(self, passes: Passes, source: Any, how: Search, write: Callable[[str], None]) -> bool:  # noqa: ARG002
+        return False
+
+    # ---- looking --------------------------------------------------------------------------------------------------
+
+    def known(self, passes: Passes, sources: Sequence[Any], answers: Sequence[Conversions]) -> Batch:
+        source = passes.collate(passes.input.encode(sources))
+        return Batch(source, moved(written([[*answer[0].ids, END] for answer in answers]), passes.network.device))
+
+    def crossing(self, network: Network) -> list[str]:
+        """Return the names of the layers through which the target looks at the source."""
+        return [name for name in attentions(network) if name.endswith((".cross", ".glimpse"))]
+
+    def _looked(self, passes: Passes, source: Any, answer: Conversion) -> NDArray[np.float32]:
+        """Return the weights (answer tokens, source vectors), a mean over heads.
+
+        Of several layers the last but one is taken: it aligns best in deep decoders (Garg et al. 2019, 4.3).
+        """
+        layers = self.crossing(passes.network)
+        if answer.weights is not None:
+            return answer.weights
+        with torch.no_grad(), watch(passes.network, layers[max(0, len(layers) - 2)]) as seen:
+            passes.network.scores(self.known(passes, [source], [Conversions([answer])]))
+        (layer,) = seen.values()
+        weights: NDArray[np.float32] = layer.weights[0].mean(0)[: len(answer.ids)].cpu().numpy()
+        return weights  # the end looks somewhere too, but is no word
+
+    def _aligned(self, passes: Passes, source: Any, answer: Conversion, how: Search) -> Conversion:
+        if not answer.ids:
+            nothing = Alignment(np.zeros((0, 0), dtype=np.float32), [], [])
+            return replace(answer, alignment=nothing, hard=how.alignment == "hard")
+        alignment = self._in_words(passes, source, answer)
+        return replace(answer, alignment=alignment, hard=how.alignment == "hard")
+
+    def _in_words(self, passes: Passes, source: Any, answer: Conversion) -> Alignment:
+        """Return where an answer looked, sub-words and punctuation of both sides merged into words; marks are none."""
+        view, target = passes.input.marked(Marks.NONE).view(source), self._target_view(answer.ids)
+        first = int(Marks.FIRST in passes.input.marks)
+        weights = self._looked(passes, source, answer)[:, first : first + len(view.names)]
+        view = replace(view, merged=True)
+        return Alignment(target.rows(view.columns(weights)), target.shown, view.shown)
+
+    def _target_view(self, ids: list[int], *, end: bool = False) -> View:
+        names = self.vocabulary.pieces_of(ids)
+        last = [FINIS] * end
+        if self.vocabulary.level not in PARTS:
+            return View([*names, *last])
+        groups = self.vocabulary.groups_of(ids)
+        words = joined(names, groups)
+        return View([*names, *last], [*groups, *(len(words) for _ in last)], [*words, *last])
+
+    def exhibit(self, passes: Passes, source: Any, answer: str | None) -> Exhibit:
+        if not self.crossing(passes.network):
+            raise UserError("This model has no attention between target and source: there is no alignment to draw.")
+        view = passes.input.view(source)
+        one = self._answered(passes, source, view, answer)
+        with torch.no_grad(), watch(passes.network, [*attentions(passes.network)]) as seen:
+            passes.network.scores(self.known(passes, [source], [Conversions([one])]))
+        target = self._target_view(one.ids, end=True)
+        words: dict[page.Side, page.WordGroups] = {}
+        if view.groups is not None and view.merged:
+            words["source"] = page.WordGroups(list(view.labels), list(view.groups))
+        if self.vocabulary.level in SUB_WORDS:
+            words["target"] = page.WordGroups(list(target.labels), list(target.groups or ()))
+        layers = {name.replace("backbone.", "encoder.", 1): layer for name, layer in seen.items()}
+        shown = Exhibit(view.names, target.names, page.maps(layers, _sides), passes.input.text(source), words)
+        crossing = next(m for m in shown.maps if m.columns == "source" and m.rows == "target")
+        found = self._in_words(passes, source, one)
+        return replace(shown, drawing=Drawing(found.weights, found.columns, found.rows, heads=shown.in_words(crossing)))
+
+    def _answered(self, passes: Passes, source: Any, view: View, answer: str | None) -> Conversion:
+        """Return the given answer, or the model's own."""
+        text = passes.input.text(source)
+        if not len(passes.input.encode([source])[0][0]):
+            raise UserError(f"The text {text!r} is empty: there is nothing to look at.")
+        if answer is None:
+            one = self.answers(passes, [source], self.how)[0][0]
+        else:
+            one = Conversion(answer, 0.0, 0.0, True, self.vocabulary.encode(answer.strip()))
+        if not one.ids and answer is None:
+            raise UserError(f"The model's answer to {text!r} is empty: look at an answer of yours with --answer.")
+        if not one.ids:
+            raise UserError("--answer is empty, expected an answer to look at.")
+        if max(len(view.names), len(one.ids)) > self.longest:
+            raise UserError(
+                f"The text or its answer is too long to show: {max(len(view.names), len(one.ids)):,} tokens, expected "
+                f"at most {self.longest:,} (4 × data.longest)."
+            )
+        return one
+
+    # ---- what must hold -------------------------------------------------------------------------------------------
+
+    def invariances(self, passes: Passes, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:
+        network, batch = passes.network, self.collate(passes.input, rows)
+        plain, real = network.scores(batch), batch.target.real
+        yield "causality: a later target token changes nothing earlier", _causality(network, batch, plain)
+        head = network.head
+        assert isinstance(head, ConvertHead)
+        state, tokens, steps = head.start(network, batch.source), torch.full((len(rows),), START), []
+        for t in range(batch.target.ids.shape[1]):
+            logits, state = head.step(tokens, state)
+            steps.append(logits)
+            tokens = batch.target.ids[:, t]
+        yield "cache: step by step equals all at once", difference(plain, torch.stack(steps, 1), real)
+
+
+def written(rows: Sequence[Any], extra: int = 0) -> Written:
+    """Pad the ids of targets, and by `extra` tokens more."""
+    ids = np.pad(pad([np.asarray(row) for row in rows]), ((0, 0), (0, extra)))
+    return Written(torch.from_numpy(ids), positions_from([len(row) for row in rows], ids.shape[1]))
+
+
+def _causality(network: Network, batch: Batch, plain: Tensor) -> float:
+    real, middle = batch.target.real, batch.target.ids.shape[1] // 2
+    changed = batch.target.ids.clone()
+    changed[:, middle:] = torch.where(real[:, middle:], 4 + (changed[:, middle:] + 1) % 4, PAD)
+    after = network.scores(batch._replace(target=batch.target._replace(ids=changed)))
+    return difference(plain[:, :middle], after[:, :middle], real[:, :middle])
+
+
+def _sides(name: str) -> tuple[page.Side, page.Side]:
+    """Return what looks at what in a layer of this name."""
+    if name.endswith(("cross", "glimpse")):
+        return "target", "source"
+    return ("source", "source") if name.startswith("encoder") else ("target", "prefix")

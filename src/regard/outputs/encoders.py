@@ -1,0 +1,37 @@
+"""The networks that read a row for labels: from the settings of each kind to its stem and backbone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import nn
+
+from regard.layers.stem import Marks, Stem
+from regard.models.bert import bert
+from regard.models.encoder import deepsets, encoder
+from regard.models.gpt import gpt
+from regard.models.lstm import bilstm
+from regard.models.settings import (
+    BertKind,
+    DeepSetsKind,
+    GptEncoderKind,
+    RecurrentEncoderKind,
+    TransformerEncoderKind,
+)
+
+Encoding = RecurrentEncoderKind | TransformerEncoderKind | BertKind | GptEncoderKind | DeepSetsKind
+
+
+def encoder_of(model: Encoding, longest: int) -> tuple[Stem, nn.Module]:
+    """Build the network of these settings; rows have at most `longest` elements and two marks."""
+    parts = model.model_dump(exclude={"kind", "language"})
+    if isinstance(model, RecurrentEncoderKind):
+        return bilstm(**parts)
+    if isinstance(model, DeepSetsKind):
+        return deepsets(**parts)
+    if isinstance(model, GptEncoderKind):
+        stem, backbone = gpt(context=longest + 2, **parts)
+        return replace(stem, marks=Marks.BOTH), backbone  # START, the elements, END, whose state has read all of them
+    if isinstance(model, BertKind):
+        return bert(length=longest + 2, **parts)
+    return encoder(length=longest + 2, **parts)

@@ -1,0 +1,1 @@
+"""fill: the hidden elements."""

@@ -1,0 +1,1 @@
+"""tag: one label for each unit of the input."""

@@ -1,0 +1,332 @@
+"""Tag: a label for every unit of the input (parts of speech, names, slots …), and what each tag looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import tee
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field as Setting
+from torch import Tensor
+
+from regard import metrics
+from regard.config import Config, Section
+from regard.data.example import Example
+from regard.data.store import Field
+from regard.data.survey import Survey
+from regard.data.tagged import NO_BREAK, split_words
+from regard.errors import UserError
+from regard.inputs.input import Batch, Chosen, Input, Row, Source, Use, moved
+from regard.inspection import page
+from regard.inspection.page import Exhibit
+from regard.inspection.recording import attentions, watch
+from regard.inspection.view import Drawing, View
+from regard.models.settings import BertKind, RecurrentEncoderKind, TransformerEncoderKind
+from regard.network import Network
+from regard.outputs.classes import Classes
+from regard.outputs.encoders import encoder_of
+from regard.outputs.output import Held, Item, Output, Passes, by_answers, each_alone, halves, paired
+from regard.outputs.saliency import saliency
+from regard.outputs.tag.crf import CRF
+from regard.outputs.tag.head import Choice, Independent, Tagged, TagHead
+from regard.text import labels
+from regard.text.spans import is_span_tag
+
+SHOWN = 200  # units that a picture can hold
+CONFUSED = 40  # tags whose confusions can be taken in
+HOLE = "∅"  # in a row of tags: a unit without a label, which counts neither in the loss nor in a metric
+
+
+class ChoiceSettings(Section):
+    """How tags are chosen."""
+
+    kind: Literal["softmax", "crf"] = Setting("softmax", description="each tag by itself, or a chain of them (CRF)")
+
+
+class TagSettings(Config):
+    """All settings of a model that tags."""
+
+    task: Literal["tag"] = Setting("tag", description="what comes out: a tag for each word")
+    model: Annotated[RecurrentEncoderKind | TransformerEncoderKind | BertKind, Setting(discriminator="kind")] = (
+        RecurrentEncoderKind()
+    )
+    output: ChoiceSettings = ChoiceSettings()
+
+
+@dataclass(frozen=True)
+class Tagging:
+    """The units of an input with their tags, the probability of each, and log p of all of them together."""
+
+    words: list[str]
+    tags: list[str]
+    probabilities: list[float]
+    score: float
+
+    def __add__(self, other: Tagging) -> Tagging:
+        """Join the taggings of two parts."""
+        words, tags = self.words + other.words, self.tags + other.tags
+        return Tagging(words, tags, self.probabilities + other.probabilities, self.score + other.score)
+
+
+@dataclass(frozen=True)
+class NoChoice:
+    """There is nothing to change about how tags are chosen."""
+
+
+class Tag(Output[Tagging]):
+    """Rows of tags out. A row that is too long is tagged in parts."""
+
+    name = "tag"
+    does = "tags words"
+    settings = TagSettings
+    use = Use.UNITS
+    needs: ClassVar[frozenset[str]] = frozenset(("units to label",))
+    reads = "tag"
+    files: ClassVar[tuple[str, ...]] = ("tags.json",)
+    fields = (Field("tags", "<u2"), Field("labelled", "<u4", tokens=0))  # units that have a tag; none: all
+    how = NoChoice()
+
+    def __init__(self, classes: Classes) -> None:
+        self.classes = classes
+
+    @staticmethod
+    def names(target: Any) -> Sequence[str]:
+        return [tag for tag in split_words(target) if tag != HOLE]
+
+    @classmethod
+    def learn(cls, config: TagSettings, input: Input[Any], seen: Survey, origin: Output[Any] | None) -> Self:
+        del config, input
+        return cls(Classes.learn(seen.names, NO_BREAK, origin.classes if isinstance(origin, Tag) else None))
+
+    @classmethod
+    def load(cls, config: TagSettings, input: Input[Any], folder: Path) -> Self:  # noqa: ARG003
+        return cls(Classes.load(folder / "tags.json", NO_BREAK))
+
+    def contents(self) -> dict[str, bytes]:
+        return {"tags.json": self.classes.vocabulary.as_bytes()}
+
+    def network(self, config: TagSettings, input: Input[Any]) -> tuple[Input[Any], Network]:
+        model = config.model
+        stem, backbone = encoder_of(model, config.data.longest)
+        input = input.marked(stem.marks)
+        choice: Choice = CRF.of(self.classes.names) if config.output.kind == "crf" else Independent()
+        smoothing = config.training.smoothing
+        head = TagHead(model.width, len(self.classes), choice, dropout=model.dropout, smoothing=smoothing)
+        return input, Network(input.module(stem), backbone, head)
+
+    def settled(self, config: TagSettings, counts: NDArray[np.int32]) -> dict[str, Any]:  # noqa: ARG002
+        return {}
+
+    # ---- training -------------------------------------------------------------------------------------------------
+
+    def rows(self, input: Input[Any], examples: Iterator[Example[Any, str]]) -> Iterator[Row]:
+        def targets(some: Sequence[Example[Any, str]]) -> Iterator[Row]:
+            tags = [[*map(labels.closed, split_words(example.target))] for example in some]
+            known = [[tag for tag in row if tag != HOLE] for row in tags]
+            for row, classes in zip(tags, self.classes.encode(" ".join(names) for names in known), strict=True):
+                where = [i for i, tag in enumerate(row) if tag != HOLE] if len(classes) < len(row) else []
+                yield classes, where
+
+        several, others = tee(examples)
+        for row, example in zip(paired(input, targets, several), others, strict=True):
+            units, tags = input.units(row), len(split_words(example.target))
+            if units != tags:
+                raise UserError(
+                    f"{example.file}:{example.line}: {units} words have {tags} tags, expected one for each."
+                )
+            yield row
+
+    def predictions(self, counts: NDArray[np.int32]) -> tuple[float, ...]:
+        return (float(counts[:, -2].sum()),)
+
+    def collate(self, input: Input[Any], rows: Sequence[Row], extra: int = 0) -> Batch:
+        sources, targets = halves(input, rows)
+        source = input.collate(sources, extra)
+        return Batch(source, _tagged(source, targets))
+
+    def items(self, examples: Iterable[Example[Any, str]]) -> list[Item]:
+        return each_alone(examples)
+
+    # ---- answers --------------------------------------------------------------------------------------------------
+
+    def refuse(self, passes: Passes, source: Any, how: Any) -> None:
+        """Answer every source."""
+
+    def refuse_other(self, passes: Passes, other: Passes, output: Output[Any], name: str) -> None:
+        """Answer alone."""
+
+    def answers(self, passes: Passes, sources: Sequence[Any], how: Any, first: int = 0) -> list[Tagging]:
+        del how, first
+        found = self.tagged(passes, passes.input.encode(sources))
+        names = [passes.input.view(source).unit_names() for source in sources]
+        return [replace(one, words=words) for one, words in zip(found, names, strict=True)]
+
+    def tagged(self, passes: Passes, rows: Sequence[Row]) -> list[Tagging]:
+        """Return the most probable tags of each row."""
+
+        def work(source: Source, numbers: list[int]) -> Iterator[Tagging]:
+            return self._tag(passes.network, source, len(numbers))
+
+        return [sum(parts, Tagging([], [], [], 0.0)) for parts in passes.in_parts(rows, work)]
+
+    def _tag(self, network: Network, source: Source, count: int) -> Iterator[Tagging]:
+        head = network.head
+        assert isinstance(head, TagHead)
+        scores, real = network.scores(Batch(source, None)), source.real
+        best = head.choice.best(scores, real)
+        shares = head.choice.probabilities(scores, real).gather(-1, best.unsqueeze(-1)).squeeze(-1)
+        for i in range(count):
+            m = int(real[i].sum())
+            own = slice(i, i + 1), slice(0, m)
+            lost = head.choice.loss(scores[own], best[own], real[own], 0.0)
+            tags = [self.classes.names[c] for c in best[i, :m].tolist()]
+            yield Tagging([], tags, shares[i, :m].tolist(), -float(lost))
+
+    def as_target(self, answer: Tagging) -> str:
+        return " ".join(answer.tags)
+
+    def as_text(self, answer: Tagging) -> list[tuple[float | None, str]]:
+        line = " ".join(f"{word}/{tag}" for word, tag in zip(answer.words, answer.tags, strict=True))
+        return [(answer.score if answer.words else None, line)]
+
+    def as_json(self, answer: Tagging) -> dict[str, Any]:
+        shares = [round(share, 6) for share in answer.probabilities]
+        return {"words": answer.words, "tags": answer.tags, "probabilities": shares, "score": answer.score}
+
+    def evaluate(
+        self, passes: Passes, held: Held, how: Any, *, quick: bool, samples: int, **measures: Any
+    ) -> tuple[list[metrics.Score], list[str]]:
+        del how, quick, measures
+        rows, _ = halves(passes.input, held.rows)
+        return by_answers(self, held.items, self.tagged(passes, rows), samples)
+
+    def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
+        return metrics.evaluate(*_labelled(answers, items), kind="tags", samples=samples)
+
+    def details(self, passes: Passes, items: Sequence[Item], answers: Sequence[str]) -> str:  # noqa: ARG002
+        """Return the confusion matrix, where tags are few enough to look at."""
+        if len(self.classes) > CONFUSED:
+            return ""
+        found = metrics.single_tags(*_labelled(answers, items))
+        return metrics.render_confusion(*metrics.confusion(*found))
+
+    def trial(self, source: Any) -> Any:
+        return source
+
+    def stream(self, passes: Passes, source: Any, how: Any, write: Callable[[str], None]) -> bool:  # noqa: ARG002
+        return False
+
+    # ---- looking --------------------------------------------------------------------------------------------------
+
+    def known(self, passes: Passes, sources: Sequence[Any], answers: Sequence[Tagging]) -> Batch:
+        source = passes.collate(passes.first_parts(sources))
+        rows: list[Row] = [([self.classes.names.index(tag) for tag in answer.tags], []) for answer in answers]
+        return moved(Batch(source, _tagged(source, rows)), passes.network.device)
+
+    def exhibit(self, passes: Passes, source: Any, answer: str | None) -> Exhibit:
+        view = passes.input.view(source)
+        tagging = self._looked_at(passes, source, view, answer)
+        batch = self.known(passes, [source], [tagging])
+        with torch.no_grad(), watch(passes.network, [*attentions(passes.network)]) as seen:
+            passes.network.scores(batch)
+        found = page.maps(seen, lambda _: ("source", "source"))
+        rows = np.asarray(range(len(view.names)) if view.units is None else view.units)
+        maps = [page.Map(m.name, "target", "source", view.columns(np.asarray(m.weights)[..., rows, :])) for m in found]
+        if not maps:
+            weights = view.columns(self._saliency(passes, batch))[None, None]
+            maps = [page.Map("influence (by the gradient)", "target", "source", weights)]
+        title = "which words each tag looked at" if found else "which words each tag depends on (gradient)"
+        weights = np.asarray(maps[0].weights)
+        names = [f"{word}/{tag}" for word, tag in zip(tagging.words, tagging.tags, strict=True)]
+        heads = (weights, names, view.shown)
+        drawing = Drawing(weights[-1].mean(0), view.shown, names, title, heads=heads)
+        return Exhibit(view.shown, tagging.tags, maps, passes.input.text(source), drawing=drawing)
+
+    def _saliency(self, passes: Passes, batch: Batch) -> NDArray[np.float32]:
+        """Return how much the score of each unit's tag depends on each vector."""
+        network = passes.network
+
+        def scores(context: Any) -> Tensor:
+            assert isinstance(network.head, TagHead)
+            found = network.head.of(network.backbone(context))[0]
+            return found.gather(-1, batch.target.classes[0].unsqueeze(-1)).squeeze(-1)
+
+        return saliency(network, batch.source, scores)
+
+    def _looked_at(self, passes: Passes, source: Any, view: View, answer: str | None) -> Tagging:
+        """Return the tags to look at: the model's own, or the given ones."""
+        words = view.unit_names()
+        if not words:
+            raise UserError(f"The text {passes.input.text(source)!r} is empty: there is nothing to look at.")
+        if len(words) > SHOWN or len(view.names) > passes.most:
+            raise UserError(
+                f"The text is too long to show: {len(words):,} words, expected at most {SHOWN:,} "
+                f"and {passes.most:,} tokens."
+            )
+        if answer is None:
+            return self.answers(passes, [source], self.how)[0]
+        tags = split_words(answer)
+        if len(tags) != len(words):
+            raise UserError(f"--answer has {len(tags)} tags, expected one for each of {len(words)} words.")
+        for tag in tags:
+            self.classes.number(tag, "tag", "holds", "some of")
+        return Tagging(words, tags, [], 0.0)
+
+    # ---- what must hold -------------------------------------------------------------------------------------------
+
+    def invariances(self, passes: Passes, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:  # noqa: ARG002
+        return iter(())
+
+    # ---- choosing -------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def choose(cls, seen: Survey, reading: dict[str, Any]) -> Chosen:
+        del reading
+        tags = {tag for text in seen.targets for tag in split_words(text)}
+        spans = all(map(is_span_tag, tags))
+        few = seen.count < 5_000
+        layers = 1 if few else 2
+        model = {"kind": "recurrent", "layers": layers, "width": 256, "heads": 4, "dropout": 0.5 if few else 0.4}
+        reasons = {
+            "model.kind": "an LSTM both ways, with self-attention over its states: good at tags from scratch",
+            "model.width": f"{seen.count:,} sentences and {len(tags)} tags: {layers} layers of 256",
+            "output.kind": "the tags are spans (B-, I-, O): a chain keeps them whole"
+            if spans
+            else "each tag is chosen by itself: they follow no strict order",
+        }
+        training = {"budget": 4096, "rate": 2e-3, "warmup": 200}
+        return {"model": model, "output": {"kind": "crf" if spans else "softmax"}, "training": training}, reasons
+
+
+def _tagged(source: Source, rows: Sequence[Row]) -> Tagged:
+    """Return the classes of units, (batch, m), and where there are some."""
+    real = source.real.clone()
+    classes = torch.zeros(real.shape, dtype=torch.long)
+    for i, (names, where) in enumerate(rows):
+        found = torch.from_numpy(np.asarray(names, dtype=np.int64))[: real.shape[1]]
+        if not len(where):
+            classes[i, : len(found)] = found
+            continue
+        places = torch.from_numpy(np.asarray(where, dtype=np.int64))
+        classes[i, places] = found
+        labelled = torch.zeros_like(real[i])
+        labelled[places] = True
+        real[i] &= labelled
+    return Tagged(classes.to(real.device), real)
+
+
+def _labelled(answers: Sequence[str], items: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
+    """Return answers and expected tags without the units that have no label."""
+    if not any(HOLE in item.expected[0] for item in items):
+        return [*answers], [item.expected for item in items]
+    kept: list[tuple[str, list[str]]] = []
+    for answer, item in zip(answers, items, strict=True):
+        pairs = zip(split_words(answer), split_words(item.expected[0]), strict=True)
+        known = [(own, right) for own, right in pairs if right != HOLE]
+        kept.append((" ".join(own for own, _ in known), [" ".join(right for _, right in known)]))
+    return [own for own, _ in kept], [right for _, right in kept]

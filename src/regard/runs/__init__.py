@@ -1,0 +1,1 @@
+"""Run folders: settings, checkpoints, checksums, and the models loaded from them."""

@@ -1,0 +1,126 @@
+"""Trained models: `regard.load` opens one from its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from regard import config as config_files
+from regard import metrics
+from regard.config import Config
+from regard.data.example import UNITS
+from regard.errors import UserError
+from regard.network import Network
+from regard.outputs.output import Held
+from regard.runs import checkpoint, checksums, settings, upgrade
+from regard.runs.build import files_of, load_parts, read, unfilled
+from regard.task import Task
+
+WEIGHTS = "model.safetensors"
+
+
+class Model:
+    """A trained model: its folder, its settings, and the task it does."""
+
+    def __init__(self, folder: Path, config: Config, task: Task) -> None:
+        self.folder, self.config, self.task = folder, config, task
+
+    @property
+    def network(self) -> Network:
+        return self.task.network
+
+    def predict(self, texts: Sequence[Any], **changes: Any) -> list[str]:
+        """Return the best answer to each text; `beam=1`, `seed=…` and so on change how it is searched for."""
+        return self.task.predict(self._sources(texts), **changes)
+
+    def answers(self, texts: Sequence[Any], **changes: Any) -> list[Any]:
+        """Return all that is known of the answers to each text (scores, n best …), in the output's own form."""
+        return self.task.answers(self._sources(texts), **changes)
+
+    def _sources(self, texts: Sequence[Any]) -> list[Any]:
+        if isinstance(texts, str):
+            raise UserError("predict takes a list of texts, found one text: put it in brackets.")
+        return [self.task.input.read(text) if isinstance(text, str) else text for text in texts]
+
+    def held(self, paths: Sequence[str | Path]) -> Held:
+        """Return what a file holds for this task to be evaluated on."""
+        return self.sources_and_held(paths)[1]
+
+    def sources_and_held(self, paths: Sequence[str | Path]) -> tuple[list[str], Held]:
+        """Return the keys of a file's examples in their order, and what to evaluate on: an output may join examples."""
+        examples = list(read(self.config, paths))
+        held = self.task.held(examples)
+        if not held.items:
+            raise nothing_in(paths, self.task.output.reads)
+        return [example.key for example in examples], held
+
+    def evaluate(self, paths: Sequence[str | Path], **changes: Any) -> tuple[list[metrics.Score], list[str]]:
+        """Return the metrics on a file with known answers, and the answers they were computed from."""
+        return self.task.evaluate(self.held(paths), **changes)
+
+
+def nothing_in(paths: Sequence[str | Path], reads: str) -> UserError:
+    return UserError(f"{paths[0]}: there is no {UNITS[reads]} in it to evaluate on.")
+
+
+def loaded(config: Config, *, old: bool = False) -> tuple[str, ...]:
+    """Return the files that a model of these settings is loaded from."""
+    return ("config.yaml", *files_of(config, old=old), WEIGHTS)
+
+
+def load(folder: str | Path) -> Model:
+    """Load a trained model from its folder alone; its network is built once."""
+    folder = Path(folder)
+    config, old = settings_in(folder)
+    names = loaded(config, old=old)
+    for name in names[:-1]:
+        refuse_missing(folder, name)
+    weights = folder / WEIGHTS
+    checksums.inside(folder, weights.name)
+    found = checkpoint.shapes_in(weights)
+    _refuse_few(config, found, weights)
+    rows = max((size for shape in found.values() for size in shape), default=0)
+    for name in names[1:-1]:
+        _refuse_giant(folder / name, (1 << 16) + 1000 * rows)  # a token has a row in some table
+    task = unfilled(config, load_parts(config, folder, old=old))
+    renamed = upgrade.weights(found, config.task) if old else found
+    checkpoint.refuse_unfit(checkpoint.shapes_of(task.network), renamed, weights)
+    checksums.check(folder, names)  # last, because a fault that can be named is better than one that is only noticed
+    tensors = checkpoint.load_weights(weights)
+    checkpoint.put_weights(task.network, upgrade.weights(tensors, config.task) if old else tensors, weights)
+    task.network.eval()
+    return Model(folder, config, task)
+
+
+def settings_in(folder: Path) -> tuple[Config, bool]:
+    """Return the settings of a run folder, and whether version 0.1 wrote it."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a run folder: {'it is a file' if folder.exists() else 'it does not exist'}.")
+    refuse_missing(folder, "config.yaml")
+    _refuse_giant(folder / "config.yaml", 1 << 20)
+    found = config_files.parse(folder / "config.yaml")
+    return settings.make(found, str(folder / "config.yaml")), upgrade.is_old(found)
+
+
+def refuse_missing(folder: Path, name: str) -> None:
+    if not (folder / name).is_file():
+        raise UserError(f"{folder} is not a run folder: it has no {name}; expected what `regard train` wrote.")
+    checksums.inside(folder, name)
+
+
+def _refuse_giant(path: Path, most: int) -> None:
+    if path.stat().st_size > most:
+        raise UserError(
+            f"{path} has {path.stat().st_size:,} bytes, expected at most {most:,}: restore it, or train again."
+        )
+
+
+def _refuse_few(config: Config, found: checkpoint.Shapes, weights: Path) -> None:
+    """Refuse a file with too few tensors, before a network of so many layers is built."""
+    layers = getattr(config.model, "layers", 1)
+    if len(found) < 2 * layers:  # each layer has two at the very least
+        raise UserError(
+            f"{weights} does not fit the model its config.yaml describes: {len(found)} tensors are too few for "
+            f"model.layers={layers}."
+        )

@@ -1,0 +1,151 @@
+"""A run's settings: those of its input and output put together, checked, and changed by `--set key=value`."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+from pydantic import Field, ValidationError, create_model
+
+from regard import config
+from regard.config import Config, keys_of, nearest
+from regard.errors import UserError
+from regard.inputs import INPUTS
+from regard.machine import memory
+from regard.models.settings import Kind
+from regard.outputs import OUTPUTS
+from regard.runs import upgrade
+
+
+def load(path: Path) -> Config:
+    """Read the settings of a YAML file."""
+    return make(config.parse(path), str(path))
+
+
+def make(found: dict[str, Any], where: str) -> Config:
+    """Build settings from a nested dictionary; the first fault is named with its key, what was expected and found."""
+    found = upgrade.settings(found)
+    kind = settings_of(found.get("task", "convert"), found.get("input", "tokens"), where)
+    model = found.get("model")
+    if isinstance(model, dict) and "size" in model:
+        found = found | {"model": _sized(model, kind, where) | {key: model[key] for key in model if key != "size"}}
+    try:
+        made = kind.model_validate(found)
+    except ValidationError as error:
+        raise UserError(_sentence(error, where, kind)) from error
+    _refuse_giant(made, where, 4)
+    return made
+
+
+def settings_of(task: object, source: object, where: str) -> type[Config]:
+    """Return the class of the settings of a task on an input."""
+    if not isinstance(task, str) or task not in OUTPUTS:
+        raise UserError(f"{where}: there is no task {task!r}, expected one of {', '.join(OUTPUTS)}.")
+    if not isinstance(source, str) or source not in INPUTS:
+        raise UserError(f"{where}: there is no input {source!r}, expected one of {', '.join(INPUTS)}.")
+    refuse_unfit(task, source)
+    return _composed(task, source)
+
+
+def refuse_unfit(task: str, source: str) -> None:
+    """Refuse an output that needs what the input does not offer."""
+    missing = OUTPUTS[task].needs - INPUTS[source].offers
+    if missing:
+        raise UserError(
+            f"The task {task} needs {' and '.join(sorted(missing))}, and {INPUTS[source].noun} "
+            f"({source}) has none: choose another --task."
+        )
+
+
+@cache
+def _composed(task: str, source: str) -> type[Config]:
+    output, input = OUTPUTS[task], INPUTS[source]
+    section = input.settings(output.use)
+    fields: dict[str, Any] = {
+        "input": (Literal[source], Field(source, description=f"what goes in: {input.noun}")),
+        source: (section, section()),
+    }
+    return create_model(f"{task.capitalize()}{source.capitalize()}", __base__=output.settings, **fields)
+
+
+def kinds_of(settings: type[Config]) -> dict[str, type[Kind]]:
+    """Return the kinds of model that a task knows, with the class of settings of each."""
+    models = get_args(settings.model_fields["model"].annotation) or (settings.model_fields["model"].annotation,)
+    return {model.model_fields["kind"].default: model for model in models}
+
+
+def _sized(model: dict[str, Any], settings: type[Config], where: str) -> dict[str, int]:
+    """Return what the name of a size stands for in a model of this kind."""
+    kind = kinds_of(settings).get(str(model.get("kind", settings.model_fields["model"].default.kind)))
+    sizes = kind.sizes if kind is not None else {}
+    if not sizes:
+        raise UserError(
+            f"{where}: model.size: this kind of model has no named sizes: set model.width and model.layers."
+        )
+    if str(model["size"]) not in sizes:
+        raise UserError(f"{where}: model.size: expected one of {', '.join(sizes)}, found {model['size']!r}.")
+    return sizes[model["size"]]
+
+
+def override(given: Config, settings: list[str]) -> Config:
+    """Apply `key.of.setting=value` on top of settings. The kind of model comes first, for it brings its own other
+    settings, then its size, which stands for several."""
+    found = given.model_dump()
+    first = ("model.kind=", "model.size=")
+    for setting in sorted(settings, key=lambda setting: [not setting.startswith(start) for start in first]):
+        key, equals, value = setting.partition("=")
+        if not equals or not key:
+            raise UserError(f"--set {setting}: expected key=value, such as --set training.rate=0.001.")
+        try:
+            parsed = yaml.safe_load(value) if value else None
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise UserError(f"--set {setting}: the value {value!r} cannot be read.") from error
+        kinds = kinds_of(type(given))
+        if key == "model.kind" and parsed != found["model"]["kind"] and str(parsed) in kinds:
+            found["model"] = kinds[str(parsed)]().model_dump()  # type: ignore[call-arg]  # the other kind has others
+            continue
+        if key == "model.size":
+            found["model"] |= _sized(found["model"] | {"size": parsed}, type(given), "--set")
+            continue
+        *path, last = upgrade.key(key, given.task).split(".")
+        section: Any = found
+        for name in path:
+            section = section.get(name) if isinstance(section, dict) else None
+        if not isinstance(section, dict) or last not in section:
+            raise UserError(f"--set {setting}: there is no setting {key!r}{nearest(key, list(keys_of(found)))}")
+        section[last] = parsed
+    changed = make(found, "--set")
+    _refuse_giant(changed, "--set", 16)  # training keeps a gradient and two moments of each weight
+    return changed
+
+
+def _refuse_giant(made: Config, where: str, each: int) -> None:
+    """Refuse a model that cannot fit while it is still a number: afterwards the system ends the process."""
+    needed = each * made.parameters()
+    if needed > memory():
+        size = " and ".join(f"model.{key}={value}" for key, value in made.model if key in ("width", "layers"))
+        raise UserError(
+            f"{where}: {size} need about "
+            f"{needed / 1e9:,.0f} GB of memory for {made.parameters():,} weights, there are "
+            f"{memory() / 1e9:,.0f} GB: make the model smaller."
+        )
+
+
+def _sentence(error: ValidationError, where: str, settings: type[Config]) -> str:
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"] if part not in kinds_of(settings)]
+    key = ".".join(path)
+    if first["type"] == "extra_forbidden":
+        known = keys_of(settings.model_validate({"data": {"train": ["…"]}}).model_dump())
+        known += [f"model.{name}" for kind in kinds_of(settings).values() for name in kind.model_fields]
+        if len(path) == 1:
+            known = list(settings.model_fields) + known
+        return f"{where}: there is no setting {key!r}{nearest(key, known)}"
+    if first["type"] == "missing":
+        return f"{where}: the setting {key!r} is missing."
+    if first["type"] == "union_tag_not_found":
+        return f"{where}: the setting '{key}.kind' is missing, expected one of {', '.join(kinds_of(settings))}."
+    found = "" if isinstance(first["input"], dict) else f", found {first['input']!r}"
+    return f"{where}: {key}: {first['msg'][0].lower()}{first['msg'][1:]}{found}."

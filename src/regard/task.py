@@ -1,0 +1,199 @@
+"""A task: an input, an output and the network between them. Rows, batches, answers in order, JSON: written once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from regard import metrics
+from regard.data.batches import Content
+from regard.data.example import Example
+from regard.data.store import Field
+from regard.errors import UserError
+from regard.inputs.input import Batch, Input, Row, Use
+from regard.inspection.page import Exhibit
+from regard.inspection.recording import paused, watched
+from regard.network import Network
+from regard.outputs.invariants import difference
+from regard.outputs.output import Held, Item, Output, Passes
+
+WIDER = 5  # elements of padding that must change nothing
+
+
+@final
+class Task:
+    """What goes in, what comes out, and the network. `longest` is the most elements of a row of training."""
+
+    def __init__(self, input: Input[Any], output: Output[Any], network: Network, longest: int) -> None:
+        self.input, self.output, self.network = input, output, network
+        self.others: tuple[Task, ...] = ()
+        table = network.longest
+        # A learned table of positions ends; any other network reads somewhat more than it was trained on.
+        self.most = 4 * longest if table is None else max(1, table - len(input.marks))
+
+    @property
+    def does(self) -> str:
+        return self.output.does
+
+    @property
+    def turns(self) -> tuple[str, ...]:
+        return self.output.turns
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return (*self.input.fields, *self.output.fields)
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What input and output learned, as files of a run folder."""
+        return {**self.input.contents(), **self.output.contents()}
+
+    @property
+    def passes(self) -> Passes:
+        return Passes(self.input, self.network, self.most, [other.passes for other in self.others])
+
+    def join(self, others: Sequence[Task], names: Sequence[str]) -> None:
+        """Answer together with other models from now on; their names are for complaints."""
+        if not self.output.joins:
+            raise UserError(f"--with joins models that convert or classify, and this one {self.does}: leave it out.")
+        for other, name in zip(others, names, strict=True):
+            if type(other.output) is not type(self.output):
+                raise UserError(f"{name} {other.does}: --with joins it with models that do the same.")
+            self.output.refuse_other(self.passes, other.passes, other.output, name)
+        self.others = tuple(others)
+
+    # ---- training ---------------------------------------------------------------------------------------------------
+
+    def rows(self, examples: Iterable[Example[Any, Any]]) -> Iterator[Row]:
+        """Yield what is stored of all examples, streamed."""
+        return self.output.rows(self.input, iter(examples))
+
+    def batch(self, rows: Content | Sequence[Row]) -> Batch:
+        """Return rows as the padded tensors that the loss takes."""
+        return self.output.collate(self.input, rows)
+
+    def predictions(self, counts: NDArray[np.int32]) -> tuple[float, ...]:
+        return self.output.predictions(counts)
+
+    def held(self, examples: Iterable[Example[Any, Any]]) -> Held:
+        """Return examples as something to evaluate on."""
+        return self.held_items(self.output.items(examples))
+
+    def held_items(self, items: Sequence[Item]) -> Held:
+        return Held(items, list(self.rows(item.example for item in items)))
+
+    def some(self, held: Held, most: int) -> Held:
+        """Return at most so many items: the first where their order is content, else some from all over, for files are
+        often sorted."""
+        count = len(held.items)
+        if count <= most:
+            return held
+        if self.output.contiguous:
+            return self.held_items(held.items[:most])
+        numbers = [i * count // most for i in range(most)]
+        return Held([held.items[i] for i in numbers], [held.rows[i] for i in numbers])
+
+    def said(self, item: Item) -> tuple[str, list[str]]:
+        """Return the source of an item, and what is expected, as text."""
+        expected = item.expected if isinstance(item.expected, list) else []
+        return self.input.text(item.example.source), [str(text) for text in expected]
+
+    # ---- answers ----------------------------------------------------------------------------------------------------
+
+    def answers(self, sources: Sequence[Any], first: int = 0, **changes: Any) -> list[Any]:
+        """Answer each source; the first is line `first` of the input. A watch sees one pass over all, in order."""
+        return self._answers(sources, first, self.output.changed(changes))
+
+    def _answers(self, sources: Sequence[Any], first: int, how: Any) -> list[Any]:
+        passes = self.passes
+        with paused():
+            found = self.output.answers(passes, sources, how, first)
+        if watched() and len(sources):
+            with torch.no_grad():
+                self.network.eval().scores(self.output.known(passes, sources, found))
+        return found
+
+    def predict(self, sources: Sequence[Any], **changes: Any) -> list[str]:
+        """Return the best answer to each source, as targets are written."""
+        for name in changes:
+            if name in self.output.printed:
+                raise UserError(f"{name!r} changes what is printed: use `answers`, which returns it.")
+            if name in self.output.measures:
+                raise UserError(f"{name!r} is an option of `evaluate`.")
+        found = self._answers(sources, 0, self.output.changed(changes, scored=False))
+        return [self.output.as_target(answer) for answer in found]
+
+    def lines(
+        self, sources: Sequence[Any], first: int, changes: dict[str, Any], *, with_score: bool, as_json: bool
+    ) -> Iterator[str]:
+        """Yield what is printed for sources of which the first is line `first` of the input."""
+        found = self._answers(sources, first, self.output.changed(changes, scored=with_score or as_json))
+        for source, answer in zip(sources, found, strict=True):
+            if as_json:
+                item = {"source": self.input.text(source), **self.output.as_json(answer)}
+                yield json.dumps(item, ensure_ascii=False)
+                continue
+            for score, text in self.output.as_text(answer):
+                yield f"{score:.4f}\t{text}" if with_score and score is not None else text
+
+    def stream(self, source: Any, changes: dict[str, Any], write: Callable[[str], None]) -> bool:
+        """Write the answer to one source as it is made; False, and nothing is written, if it can only come whole."""
+        with paused():
+            return self.output.stream(self.passes, source, self.output.changed(changes), write)
+
+    def refuse(self, source: Any, changes: dict[str, Any]) -> None:
+        """Refuse a source that cannot be answered."""
+        fault = self.input.unreadable(source)
+        if fault:
+            raise UserError(fault)
+        self.output.refuse(self.passes, source, self.output.changed(changes))
+
+    def evaluate(
+        self, held: Held, *, quick: bool = False, samples: int = metrics.SAMPLES, **changes: Any
+    ) -> tuple[list[metrics.Score], list[str]]:
+        """Score held-out items; and the answers, where there are any. `quick` may search less well."""
+        measures = {name: changes.pop(name) for name in [*changes] if name in self.output.measures}
+        how = self.output.changed(changes)
+        with paused():
+            return self.output.evaluate(self.passes, held, how, quick=quick, samples=samples, **measures)
+
+    # ---- looking ----------------------------------------------------------------------------------------------------
+
+    def exhibit(self, source: Any, answer: str | None) -> Exhibit:
+        """Return one source and its answer (the model's own, or a given one), with all attention."""
+        self.network.eval()
+        return self.output.exhibit(self.passes, source, answer)
+
+    @torch.no_grad()
+    def invariances(self, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:
+        """Yield what must hold for every trained model, and the largest difference found."""
+        passes = self.passes
+        most = self.most + (self.output.use is Use.STREAM)  # the last element of a stream's row is only predicted
+        rows = [row for row in rows if passes.length(row) <= most] or list(rows[:1])
+        own = list(self.output.invariances(passes, rows))
+        if not any(name.startswith("padding") for name, _ in own):
+            batch, wider = (self.output.collate(self.input, rows, extra) for extra in (0, WIDER))
+            plain, real = self.network.scores(batch), _real(batch)
+            other = self.network.scores(wider)[:, : plain.shape[1]]
+            yield "padding: more of it changes nothing", difference(plain, other, real)
+            alone = torch.zeros_like(plain)
+            for i, row in enumerate(rows):
+                scores = self.network.scores(self.batch([row]))[0]
+                alone[i, : len(scores)] = scores[: plain.shape[1]]
+            yield "batch: each row is the same alone", difference(plain, alone, real)
+        yield from own
+
+
+def _real(batch: Batch) -> torch.Tensor:
+    """Return where there is something to answer, (batch, answers)."""
+    if not isinstance(batch.target, torch.Tensor):
+        found: torch.Tensor = batch.target.real
+        return found
+    if batch.target.dim() == 1:
+        return torch.ones(len(batch.target), 1, dtype=torch.bool)
+    return batch.source.real

@@ -1,0 +1,1 @@
+"""Written language: tokenizers, scripts, labels, span tags, and the display of tokens."""

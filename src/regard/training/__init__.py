@@ -1,0 +1,1 @@
+"""Training: preparing data, the loop, optimisers, devices and processes."""

@@ -1,0 +1,64 @@
+"""Choosing settings from the data: level, model, sizes, batch and schedule, each with its reason in a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from regard import inputs
+from regard.config import Config
+from regard.data.example import UNITS
+from regard.data.lines import Fault
+from regard.data.survey import Survey, take_survey
+from regard.errors import UserError
+from regard.inputs import INPUTS
+from regard.outputs import OUTPUTS
+from regard.runs.settings import make, refuse_unfit
+
+
+def choose(
+    train: Sequence[str],
+    valid: Sequence[str] = (),
+    test: Sequence[str] = (),
+    *,
+    faults: str = "stop",
+    encoding: str = "utf-8",
+    task: str | None = None,
+    given: Mapping[str, str] | None = None,
+) -> tuple[Config, dict[str, str], Survey]:
+    """Return all settings for these files, the reason for each that was chosen, and the survey of the data.
+
+    `given` are settings that are known before, such as {"tokens.level": "words"}.
+    """
+    form = inputs.recognise(train, task and OUTPUTS[task].reads, encoding)
+    name = task or form.task
+    refuse_unfit(name, form.input)
+    input, output = INPUTS[form.input], OUTPUTS[name]
+    skipped: list[Fault] = []
+    examples = inputs.read(train, form, skipped.append if faults == "skip" else None, encoding)
+    seen = replace(take_survey(examples, output.names, form.description), given=given or {})
+    if not seen.count:
+        raise UserError(f"{train[0]}: there is nothing in it to train on.")
+    reading, why_reading = input.choose(seen, output.use)
+    sections, why = output.choose(seen, reading)
+    unit = UNITS[output.reads]
+    reasons = {"data.train": f"{seen.count:,} {unit}s: {seen.description}", **why_reading, **why}
+    data: dict[str, Any] = {
+        "train": list(train),
+        "valid": list(valid),
+        "test": list(test),
+        "faults": faults,
+        "encoding": encoding,
+        "held_out": max(1, min(1000, seen.count // 10, max(50, seen.count // 20))),
+    }
+    if not valid:
+        reasons["data.held_out"] = f"no validation data given: {data['held_out']} of {seen.count:,} are held out"
+    if "steps" not in sections["training"]:
+        reasons["training.minutes"] = "as many steps as fit into 20 minutes; --minutes gives it more or less"
+    sections["data"] = data | sections.get("data", {})
+    return (
+        make({"task": name, "input": form.input, form.input: reading, **sections}, "the chosen settings"),
+        reasons,
+        seen,
+    )

@@ -1,0 +1,401 @@
+"""The training loop: step, validate, save, resume. It knows no task, only rows, batches, turns, a loss and a score."""
+
+from __future__ import annotations
+
+import copy
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard import metrics
+from regard.attention.equation import NotFinite
+from regard.data.batches import Batches, BatchReader, Content, Rows, share
+from regard.errors import UserError
+from regard.inputs.input import moved
+from regard.metrics import Score
+from regard.runs import checkpoint
+from regard.training import averaging, device, memory
+from regard.training.distributed import World, whole, without_sync, wrap
+from regard.training.optimiser import optimiser, players_of, rate_at
+from regard.training.pace import Pace
+from regard.training.position import Position
+from regard.training.prepare import Prepared, Say
+from regard.training.progress import Progress
+from regard.training.saver import Saver
+from regard.training.tensorboard import Board
+
+__all__ = ["Interrupted", "Position", "Trainer"]
+
+SAVE_SECONDS = 600.0  # of training that a crash may cost, if validations are rare
+MOST = 1000  # items that a validation looks at
+BAD_STEPS = 5  # non-finite steps in a row that end a run
+
+
+class Interrupted(Exception):
+    """Ctrl-C or SIGTERM: the state has been saved."""
+
+
+class Trainer:
+    """One training of one task.
+
+    A step has a turn for each player: `task.turns`, one for most tasks. The loss of a turn is `loss(batch, turn)`, one
+    sum per term; `task.predictions(counts)` is one total per term, and the step follows the gradient of Σ sum / total
+    over the global batch. Players are parameters with an optimiser group of their own; see `players_of`.
+    """
+
+    def __init__(self, run: Path, prepared: Prepared, progress: Progress, world: World | None = None) -> None:
+        config = prepared.config
+        self.how, self.run, self.progress = config.training, run, progress
+        self.world = world = world or World()
+        self.config, self.task, self.store, self.valid = config, prepared.task, prepared.store, prepared.valid
+        self.some = self.task.some(self.valid, MOST)
+        self.turns = self.task.turns
+        self.sharded = world.size > 1 and self.how.parallel == "fsdp"
+        own = self.task.network.to(world.device)
+        self.network = copy.deepcopy(own) if self.sharded else own  # shards cannot validate themselves
+        self.plain = self.network.forward  # neither compiled nor wrapped
+        self.loss = wrap(self.network, world, self.how.parallel, self.turns)
+        if self.how.compile:
+            self.loss.compile(dynamic=True)  # lengths differ from batch to batch
+        if world.rank:
+            torch.manual_seed(self.how.seed + 1_000_003 * world.rank)  # other dropout than process 0's
+        self.costs = np.array([field.tokens for field in self.store.fields])
+        self.batches = Batches(self.store.lengths, self.how.budget, self.how.seed, self.costs.tolist())
+        # A CPU is busy with the step itself; a GPU leaves it time to read the next rows meanwhile.
+        self.reader = BatchReader(self.store, self.batches, world.rank, world.size, ahead=world.device.type == "cuda")
+        # Asking every module at each step would take a while.
+        self.players = players_of(self.network, self.turns)
+        self.buffers = list(checkpoint.buffers_of(self.network).values())
+        self.optimiser = optimiser(self.network, self.how, fused=not self.sharded, players=self.players)
+        facts = {"data": prepared.checksum, "threads": torch.get_num_threads(), "torch": torch.__version__}
+        self.saver = Saver(
+            config, run, self.network, self.optimiser, facts | {"processes": world.size}, world, progress.say
+        )
+        self.at, self.window = self.saver.at, self.saver.window
+        self.board = Board(run)
+        self.stop = False
+
+    # ---- the loop -------------------------------------------------------------------------------------------------
+
+    def train(self) -> None:
+        """Train until the steps, the minutes or the patience are used up, or somebody stops it."""
+        with self._signals():
+            if self.at.step == 0:
+                self._foretell()
+                self._try_largest()
+            started = time.monotonic() - self.at.seconds
+            pace = None if self.how.steps or self.how.minutes is None else Pace(self.how.minutes, self.at.seconds)
+            while not self._finished():
+                began = time.monotonic()
+                with self._memory():
+                    loss, tokens = self._step()
+                took = time.monotonic() - began
+                self.window.append((loss, tokens, took))
+                self.at.seconds = time.monotonic() - started
+                self._agree()
+                if pace:
+                    pace.took(took)
+                    self._settle(pace)
+                self.progress.step(self.at, self.window[-1])
+                if self.at.step % self._every() == 0 or self._finished():
+                    self._validate()
+                elif self.at.seconds - self.saver.tried > SAVE_SECONDS:
+                    self.saver.save()
+                if self.stop:
+                    self.saver.save(must=True)
+                    raise Interrupted
+
+    def _agree(self) -> None:
+        """Make all processes stop together, by the clock of the first."""
+        if self.world.size > 1:
+            self.at.seconds = self.world.sum(self.at.seconds if self.world.first else 0.0)
+            self.stop = self.world.sum(float(self.stop)) > 0
+
+    def _step(self) -> tuple[float, int]:
+        """Update every player once from the same `accumulate` batches; return the loss of all turns and the tokens."""
+        if not self.network.training:  # after a validation; asking every module each time would take a while
+            self.network.train()
+        read = [self._next() for _ in range(self.how.accumulate)]
+        counts = [self.store.lengths[rows] for rows, _ in read]
+        totals = [sum(each) for each in zip(*(self.task.predictions(some) for some in counts), strict=True)]
+        batches = _Collated(self._collated, [own for _, own in read], keep=len(self.turns) > 1)
+        # A process without rows still takes part, with a weight of zero: the others wait for it.
+        weights = [1.0 if len(rows) > self.world.rank else 0.0 for rows, _ in read]
+        loss, failed = 0.0, None
+        for turn in self.turns:
+            found, finite = self._turn(turn, batches, weights, totals)
+            loss += found
+            if not finite:
+                failed = turn
+                break
+        self.at.step += 1
+        if failed is None:
+            self.at.bad = 0
+        else:
+            self._skip([rows for rows, _ in read], failed)
+        return loss, round(float(sum((some * self.costs).sum() for some in counts)))
+
+    def _turn(
+        self, turn: str, batches: _Collated, weights: Sequence[float], totals: Sequence[float]
+    ) -> tuple[float, bool]:
+        """Update one player; return the loss, and whether it and its gradient are finite. If not, nothing changes."""
+        sums = torch.zeros(len(totals), dtype=torch.float64)
+        # Nothing to predict gives a sum of zero, which counts as zero.
+        divisors = torch.tensor([total or math.inf for total in totals], device=self.world.device)
+        buffers = [buffer.clone() for buffer in self.buffers]
+        self.optimiser.zero_grad(set_to_none=True)
+        for number, weight in enumerate(weights):
+            with without_sync(self.loss, last=number == len(weights) - 1):
+                try:
+                    terms = self._sums(batches[number], turn, self.loss) * weight
+                except NotFinite:
+                    if self.world.size > 1:
+                        raise
+                    sums += math.nan
+                    break
+                if terms.shape != divisors.shape:
+                    raise ValueError(f"the loss has the shape {(*terms.shape,)}, expected {(*divisors.shape,)}")
+                # Times the number of processes, as gradients are averaged over them.
+                (terms * self.world.size / divisors).sum().backward()
+            sums += terms.detach().cpu()
+        found = sum(
+            self.world.sum(each) / (total or math.inf) for each, total in zip(sums.tolist(), totals, strict=True)
+        )
+        for other in self.turns:
+            for parameter in self.players[other].parameters if other != turn else ():
+                parameter.grad = None
+        norm = whole(torch.nn.utils.clip_grad_norm_(self.players[turn].parameters, self.how.clip))
+        finite = math.isfinite(found) and bool(torch.isfinite(norm))
+        if finite:
+            rate = rate_at(self.at.step + 1, self.at.steps, self.how)
+            for group in self.optimiser.param_groups:
+                group["lr"] = rate * group["factor"]
+            self.optimiser.step()
+        else:
+            for buffer, before in zip(self.buffers, buffers, strict=True):
+                buffer.copy_(before)
+        return found, finite
+
+    def _collated(self, rows: Content) -> Any:
+        return moved(self.task.batch(rows), self.world.device)
+
+    def _sums(self, batch: Any, turn: str, loss: Callable[[Any, str], Tensor]) -> Tensor:
+        """Return the summed loss of a batch for each term."""
+        with device.rounded(self.how, self.world.device):
+            return loss(batch, turn)
+
+    def _next(self) -> tuple[Rows, Content]:
+        """Return the rows of the next global batch, and the content of this process's share."""
+        if self.at.batch >= self.batches.count(self.at.epoch):
+            self.at.epoch, self.at.batch = self.at.epoch + 1, 0
+        self.at.batch += 1
+        return self.reader.at(self.at.epoch, self.at.batch - 1)
+
+    def _skip(self, rows: list[Rows], turn: str) -> None:
+        """Name the batch of a step that was not applied; several in a row end the run."""
+        self.at.bad += 1
+        where = (
+            f"epoch {self.at.epoch}, batch {self.at.batch - 1}, rows {', '.join(str(int(i)) for i in rows[0][:5])} …"
+        )
+        whose = "" if len(self.turns) == 1 else f" of the {turn}"
+        self.progress.say(
+            f"step {self.at.step}: the loss or its gradient is not finite ({where}); step{whose} not applied"
+        )
+        if self.at.bad >= BAD_STEPS:
+            self.saver.save()
+            raise UserError(
+                f"The loss was not finite for {self.at.bad} steps in a row, last at {where}: the state is kept in "
+                f"{self.run / 'state'}; look at these rows, or begin another run (-o) with a lower training.rate."
+            )
+
+    def _foretell(self) -> None:
+        """Log the memory that will be needed, and refuse what cannot be had.
+
+        A trial in one of several processes does not show how they share it.
+        """
+        if self.world.size > 1:
+            return
+
+        def need(turn: str) -> memory.Need:
+            def loss(rows: Rows) -> Tensor:
+                return self._sums(self._collated(self.reader.content(rows)), turn, self.plain).sum()
+
+            return memory.predict(self.network, loss, self.batches, self.world.device)
+
+        with self._memory(first=True):
+            most = max((need(turn) for turn in self.turns), key=lambda each: each.total)
+        if most.hopeless:  # a system that has promised memory ends the process when it has none
+            raise UserError(f"The {most.sentence(self.how)}.")
+        self.progress.say(most.sentence(self.how))
+
+    def _try_largest(self) -> None:
+        """Try the batch that needs the most memory first: better to fail now than after an hour."""
+        largest = self.batches.largest()
+        chosen = share(largest, self.world.rank, self.world.size) if len(largest) >= self.world.size else largest
+        with self._memory(first=True), device.trial(self.network, self.world.device):
+            for turn in self.turns:
+                self._sums(self._collated(self.reader.content(chosen)), turn, self.loss).sum().backward()
+                self.optimiser.zero_grad(set_to_none=True)
+
+    def _memory(self, *, first: bool = False) -> AbstractContextManager[None]:
+        """Report "out of memory" with a remedy. Nothing is saved then: the step is half done, the last state whole."""
+        if first:
+            return memory.shortage(
+                lambda: f"The largest batch ({self.how.budget} tokens) does not fit into memory:", self.how
+            )
+        return memory.shortage(
+            lambda: (
+                f"Out of memory at step {self.at.step}: what was saved before is in {self.run / 'state'}; make room "
+                "and give the same command, or begin another run (-o) with"
+            ),
+            self.how,
+        )
+
+    def _settle(self, pace: Pace) -> None:
+        """Set the number of steps, if the minutes decide about it."""
+        at = self.at
+        if not pace.due(at.step, at.steps is not None):
+            return
+        steps = self.world.said(pace.steps(at.step, at.seconds, bool(at.history)))  # all processes do the same
+        if at.steps is None or pace.changed(steps - at.step, at.steps - at.step):
+            at.steps = steps
+            self.progress.say(pace.sentence(steps))
+
+    def _every(self) -> int:
+        return self.how.every or max(10, (self.at.steps or 2500) // 25)
+
+    def _finished(self) -> bool:
+        spent = self.how.minutes is not None and self.at.seconds > 60 * self.how.minutes
+        done = self.at.steps is not None and self.at.step >= self.at.steps
+        return done or spent or self.at.stale >= self.how.patience
+
+    # ---- validation -----------------------------------------------------------------------------------------------
+
+    def _validate(self) -> None:
+        """Score the weights, keep them beside those of the last validations, save, and publish the best."""
+        weights = self.saver.tensors()
+        scores, answer = self._scores(weights)
+        # Ties of the first metric are broken by the next: at the beginning nothing may be right, yet ever less wrong.
+        found = metrics.ranked(scores)
+        improved = not scores or self.at.best is None or found > self.at.best  # without metrics the last is the best
+        if self.world.said(self.world.first and self.saver.keep(weights)) and improved:
+            self.at.best, self.at.best_step = found, self.at.step
+        self.at.stale = 0 if improved else self.at.stale + 1
+        seconds = sum(s for _, _, s in self.window)
+        entry = {
+            "step": self.at.step,
+            "epoch": self.at.epoch,
+            "minutes": round(self.at.seconds / 60, 3),
+            "loss": round(sum(loss for loss, _, _ in self.window) / max(1, len(self.window)), 4),
+            "rate": rate_at(self.at.step, self.at.steps, self.how),
+            "tokens_per_second": round(sum(n for _, n, _ in self.window) / max(seconds, 1e-9)),
+            **{score.name: round(score.value, 3) for score in scores},
+        }
+        self.at.history.append(entry)
+        self.window.clear()
+        if self.saver.save() and self.world.first:
+            self.saver.publish()
+            self.board.add(entry)
+        shown = None if answer is None else (*self.task.said(self.some.items[0]), answer)
+        self.progress.validated(self.at, entry, scores[0] if scores else None, shown)
+
+    def _scores(self, weights: dict[str, Tensor]) -> tuple[list[Score], str | None]:
+        """Return the metrics of these weights on the validation data, computed by process 0 and known to all; on
+        process 0 also the first answer."""
+        scores: list[Score] = []
+        answer = None
+        if self.world.first:
+            if self.sharded:
+                checkpoint.put_weights(self.task.network, weights, self.run)
+            self.task.network.eval()
+            scores, answers = self.task.evaluate(self.some, quick=True, samples=0)
+            answer = answers[0] if answers else None
+        return [Score(**score) for score in self.world.said([asdict(score) for score in scores])], answer
+
+    def finish(self) -> None:
+        """Publish the average of the last checkpoints, unless the best of them all is clearly better."""
+        if self.at.best is None:
+            self._validate()
+        self.board.close()
+        network, saver = self.task.network, self.saver
+        if self.world.first:
+            if saver.path(self.at.best_step).name not in self.at.kept:
+                raise UserError(
+                    f"{self.run}: no weights could be saved: make room or mend the folder, then train again."
+                )
+            saver.publish_model(self._average() or saver.path(self.at.best_step))
+            checkpoint.put_weights(network, checkpoint.load_weights(saver.model), saver.model)
+            self.progress.say(f"peak memory: {memory.gigabytes(memory.peak(self.world.device))}")
+        network.to("cpu")
+
+    def _average(self) -> bytes | None:
+        """Return the average of the last checkpoints as a file, if it is as good as the best of them."""
+        network, paths = self.task.network, self.saver.averaged()
+        if len(paths) < 2:
+            return None
+        mean = checkpoint.average(paths, checkpoint.weights_of(network))
+        checkpoint.put_weights(network, mean, self.run)
+        if averaging.normalised(network):
+            averaging.reestimate(network, self._training_batches(), self.turns[0])
+        network.eval()
+        scores, _ = self.task.evaluate(self.some, quick=True)
+        better, why = metrics.as_good(scores[0], self.at.best)
+        self.progress.say(
+            f"average of the last {len(paths)} checkpoints: {scores[0].name} {scores[0].value:.2f}, {why}"
+        )
+        return checkpoint.as_bytes(checkpoint.tensors_of(network)) if better else None
+
+    def _training_batches(self) -> Iterator[Any]:
+        """Yield the first batches of the training data, whole on one process."""
+        reader = BatchReader(self.store, self.batches)
+        for number in islice(range(self.batches.count(0)), averaging.BATCHES):
+            yield self._collated(reader.at(0, number)[1])
+
+    def resume(self, say: Say) -> bool:
+        """Resume from the newest sound state; return whether there is one."""
+        return self.saver.resume(say)
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Let Ctrl-C and SIGTERM finish the step, save and leave; a second one leaves at once, with the last state."""
+
+        def ask(*_: object) -> None:
+            if self.stop:
+                raise KeyboardInterrupt
+            self.stop = True
+
+        try:
+            old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        except ValueError:  # not the main thread: nobody can interrupt it there
+            old = {}
+        try:
+            yield
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+
+
+class _Collated:
+    """The batches of a step, collated when they are asked for, and kept if several turns ask."""
+
+    def __init__(self, collate: Callable[[Content], Any], rows: Sequence[Content], *, keep: bool) -> None:
+        self._collate, self._rows, self._keep = collate, rows, keep
+        self._kept: dict[int, Any] = {}
+
+    def __getitem__(self, number: int) -> Any:
+        if number in self._kept:
+            return self._kept[number]
+        batch = self._collate(self._rows[number])
+        if self._keep:
+            self._kept[number] = batch
+        return batch

@@ -1,0 +1,229 @@
+"""From settings to what training needs: what input and output learn, stored rows, a task, and validation items."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+
+import regard
+from regard.config import Config
+from regard.data.example import UNITS
+from regard.data.lines import Fault
+from regard.data.store import Store, write_store
+from regard.data.survey import Survey
+from regard.errors import UserError
+from regard.inputs import INPUTS
+from regard.inputs.input import Row
+from regard.outputs import OUTPUTS
+from regard.outputs.output import Held
+from regard.runs import checksums, settings
+from regard.runs.build import Parts, build, files_of, load_parts, read, shapes
+from regard.runs.folder import CACHE, CHECKED, ORIGIN, STORES
+from regard.task import Task
+from regard.training.split import AnyExample, Split, examples_of
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that a training needs. `config` has the settings that follow from the stored rows, too."""
+
+    config: Config
+    task: Task
+    store: Store
+    valid: Held
+
+    @property
+    def checksum(self) -> str:
+        return self.store.checksum
+
+
+def prepare(
+    config: Config, run: Path, seen: Survey, say: Say, files: str | None = None, origin: Parts | None = None
+) -> Prepared:
+    """Learn, store the rows of training and validation data in the run folder, and build the task.
+
+    What an earlier run of the same settings left in the folder is used again if it is sound. `seen` is the survey of
+    the training data, `files` its checksum, if that is known, and `origin` input and output of the run that this one
+    starts from.
+    """
+    skipped: list[Fault] = []
+    on_fault = skipped.append if config.data.faults == "skip" else None
+    unit, data = UNITS[OUTPUTS[config.task].reads], config.data
+    valid = list(read(config, data.valid, on_fault)) if data.valid else []
+    split = Split(config, seen, (example.key for example in valid) if data.apart else ())
+    if not data.valid:
+        say(f"holding out {'the last' if split.contiguous else 'about'} {data.held_out} for validation")
+    elif data.apart:
+        say("what is in the validation data too is left out of training (data.apart)")
+    made_from = _origin(config, split, files or checksum([*data.train, *data.valid], seen.refers))
+    if not _reusable(run, made_from, say):
+        _make(config, run, split, valid, made_from, origin, on_fault)
+    elif not data.valid:
+        numbered = enumerate(examples_of(config, seen, on_fault))
+        valid = [example for number, example in numbered if split.held_out(number, example)]
+    stores = [Store.open(run / CACHE / name, verify=False) for name in STORES]
+    left_out = json.loads((run / CACHE / ORIGIN).read_text(encoding="utf-8"))["left_out"]
+    if skipped:
+        say(f"skipped {len({*skipped}):,} faulty lines, the first: {skipped[0]}")
+    if left_out:
+        say(f"left out {left_out:,} with more than {data.longest} tokens on a side (data.longest)")
+    if not len(stores[0]):
+        raise UserError(f"{data.train[0]}: no {unit} is left to train on; see data.longest and data.faults.")
+    config, task = _settled(config, run, stores[0])
+    items = task.output.items(valid)
+    if not items:
+        raise UserError(f"{(data.valid or data.train)[0]}: no {unit} is left to validate on: give --valid FILE.")
+    return Prepared(config, task, stores[0], Held(items, StoredRows(stores[1])))
+
+
+class StoredRows(Sequence[Row]):
+    """The rows of a store as a sequence: each is read from the disk when it is used."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return [self[i] for i in range(*number.indices(len(self)))]
+        return tuple(np.array(field) for field in self._store[number])  # a mapped array cannot be written to
+
+
+def learn(config: Config, seen: Survey, origin: Parts | None) -> Parts:
+    """Learn input and output from examples, or take over what `origin` has learned."""
+    before = origin or (None, None)
+    output = OUTPUTS[config.task]
+    sources = seen.sources
+    if config.joint:
+        sources = [text for example in seen.examples for text in (example.source, example.target)]
+    input = INPUTS[config.input].learn(config.reading, output.use, sources, before[0])
+    return input, output.learn(config, input, seen, before[1])
+
+
+def _settled(config: Config, run: Path, store: Store) -> tuple[Config, Task]:
+    """Return the settings with those that follow from the stored rows, and the task that they describe."""
+    output = load_parts(config, run)[1]
+    found = output.settled(config, store.lengths)
+    config = settings.override(config, [f"{key}={value}" for key, value in found.items()]) if found else config
+    task = build(config, load_parts(config, run))
+    task.input.prepare(task.network.stem, lambda: (store[i] for i in range(len(store))))
+    return config, task
+
+
+def _origin(config: Config, split: Split, files: str) -> dict[str, Any]:
+    """Return all that vocabularies and rows depend on: if none of it has changed, they need not be made again."""
+    data = config.data
+    found = {
+        "files": files,
+        "task": config.task,
+        "input": config.input,
+        "data": [len(data.train), len(data.valid), data.faults, data.encoding, data.apart, data.held_out, data.longest],
+        "reading": config.reading.model_dump(),
+        "output": config.output.model_dump() if hasattr(config, "output") else {},
+        "seed": config.training.seed,
+        "start": config.training.start,
+        "versions": [regard.__version__, tokenizers.__version__],
+    }
+    return found if split.chosen is None else found | {"chosen": len(split.chosen)}
+
+
+def _reusable(run: Path, origin: dict[str, Any], say: Say) -> bool:
+    """Return True if an earlier run made what is in the folder from the same data and settings, and it is sound."""
+    cache = run / CACHE
+    if not (cache / ORIGIN).exists():
+        return False
+    try:
+        checksums.check(cache, CHECKED)
+        found = json.loads((cache / ORIGIN).read_text(encoding="utf-8"))
+        if found["origin"] != origin:
+            return False
+        for name, expected in found["learned"].items():
+            if checksums.sha256(checksums.inside(run, name)) != expected:
+                raise UserError(f"{run / name} is not what was written.")
+        int(found["left_out"])
+        for name in STORES:
+            Store.open(cache / name)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        say(f"vocabularies and tokens are made anew: {error}")
+        return False
+    return True
+
+
+def _make(
+    config: Config,
+    run: Path,
+    split: Split,
+    valid: list[AnyExample],
+    made_from: dict[str, Any],
+    origin: Parts | None,
+    on_fault: Callable[[Fault], None] | None,
+) -> None:
+    """Learn, and write what was learned and the rows of both sides; held-out examples are added to `valid`."""
+    parts = learn(config, split.learning(), origin)
+    shapes(config, parts)  # a model that cannot be built is refused before all rows are written
+    input, output = parts
+    contents = input.contents() | output.contents()
+    cache = run / CACHE
+    with checksums.writing(run):
+        cache.mkdir(exist_ok=True)
+        (cache / ORIGIN).unlink(missing_ok=True)
+        for name, content in contents.items():
+            checksums.write_whole(run / name, content)
+    left_out = 0
+
+    def training() -> Iterator[AnyExample]:
+        for number, example in enumerate(examples_of(config, split.seen, on_fault)):
+            if not split.held_out(number, example):
+                yield example
+            elif not split.given:
+                valid.append(example)
+
+    def rows() -> Iterator[Row]:
+        nonlocal left_out
+        for row in output.rows(input, training()):
+            if fits(row, config.data.longest):
+                yield row
+            else:
+                left_out += 1
+
+    fields = (*input.fields, *output.fields)
+    write_store(cache / "train", rows(), fields)
+    write_store(cache / "valid", output.rows(input, (item.example for item in output.items(valid))), fields)
+    learned = {name: checksums.sha256(run / name) for name in files_of(config)}
+    record = {"origin": made_from, "learned": learned, "left_out": left_out}
+    checksums.write_whole(cache / ORIGIN, json.dumps(record, indent=1).encode())
+    checksums.write_sums(cache, {name: [checksums.sha256(cache / name)] for name in CHECKED})
+
+
+def fits(row: Row, longest: int) -> bool:
+    """Return True if a row is trained on: it is not empty, and no longer than `longest` in any field."""
+    return len(row[0]) > 0 and max(len(row[0]), len(row[-1])) <= longest
+
+
+def checksum(paths: Sequence[str], refers: Sequence[str] = ()) -> str:
+    """Return SHA-256 over the content of the data files and of those that they refer to: an edit is noticed."""
+    total = hashlib.sha256()
+    for path in (*paths, *refers):
+        try:
+            with Path(path).open("rb") as file:
+                while block := file.read(1 << 20):
+                    total.update(block)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read: {error.strerror}.") from error
+    return total.hexdigest()
+
+
+def counts_of(rows: Sequence[Row]) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Return the number of elements of each row in each field."""
+    return np.array([[len(field) for field in row] for row in rows], dtype=np.int32)

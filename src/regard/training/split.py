@@ -1,0 +1,106 @@
+"""The split of examples into those to train on and those to validate on."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from regard import inputs
+from regard.config import Config
+from regard.data.example import UNITS, Example
+from regard.data.lines import OnFault
+from regard.data.survey import Survey, take_survey
+from regard.errors import UserError
+from regard.outputs import OUTPUTS
+from regard.outputs.output import Item, Output
+from regard.runs.build import form_of, read
+
+AnyExample = Example[Any, Any]
+
+
+class Split:
+    """Decides which training examples are held out.
+
+    Validation data that is given may have sources of the training data with other targets; `data.apart` leaves those
+    out of training, for they measure what is known by heart. Without any, examples are held out by a hash of their
+    key, so that a source is never on both sides and the order of the file does not matter; or the last ones are, where
+    order is content. A share of few hashes may be none or all of them: then the smallest hashes are `chosen`.
+    """
+
+    def __init__(self, config: Config, seen: Survey, known: Iterable[str] = ()) -> None:
+        self.config, self.seen, self.contiguous = config, seen, OUTPUTS[config.task].contiguous
+        self.given = bool(config.data.valid)
+        self._known = {*known}  # keys of the validation data that are left out of training
+        self.chosen: set[str] | None = None
+        if self.given:
+            return
+        unit, file = UNITS[OUTPUTS[config.task].reads], config.data.train[0]
+        if seen.count < 2:
+            raise UserError(
+                f"{file}: {seen.count} {unit}{'' if seen.count == 1 else 's'} are too few to "
+                "train on and to hold some out."
+            )
+        if not self.contiguous and len({self.held_out(0, example) for example in seen.examples}) < 2:
+            self.chosen = self._smallest()
+
+    def held_out(self, number: int, example: AnyExample) -> bool:
+        """Return True if the example with this number is not trained on."""
+        if self.given:
+            return example.key in self._known
+        share = min(0.5, self.config.data.held_out / self.seen.count)
+        if self.contiguous:
+            return number >= self.seen.count * (1 - share)
+        if self.chosen is not None:
+            return example.key in self.chosen
+        return self._hash(example.key) < share * 2**32
+
+    def learning(self) -> Survey:
+        """Return the survey without what is held out: vocabularies are learned from it."""
+        pairs = zip(self.seen.numbers, self.seen.examples, strict=True)
+        kept = [(number, example) for number, example in pairs if not self.held_out(number, example)]
+        return replace(self.seen, examples=[example for _, example in kept], numbers=[number for number, _ in kept])
+
+    def _hash(self, key: str) -> int:
+        return zlib.crc32(f"{self.config.training.seed} {key}".encode())
+
+    def _smallest(self) -> set[str]:
+        """Return the `held_out` keys of the smallest hashes, but at most half of the keys."""
+        found = sorted({(self._hash(example.key), example.key) for example in self.seen.examples})
+        if len(found) < 2:
+            unit = UNITS[OUTPUTS[self.config.task].reads]
+            raise UserError(
+                f"{self.config.data.train[0]}: all {self.seen.count:,} {unit}s have the "
+                "same source, which cannot be trained on and held out too: give --valid FILE."
+            )
+        return {key for _, key in found[: min(self.config.data.held_out, len(found) // 2)]}
+
+
+def survey(config: Config, on_fault: OnFault | None = None) -> Survey:
+    """Read the training data of these settings once."""
+    paths = config.data.train
+    form = form_of(config, paths)
+    examples = inputs.read(paths, form, on_fault, config.data.encoding)
+    return take_survey(examples, OUTPUTS[config.task].names, form.description)
+
+
+def examples_of(config: Config, seen: Survey, on_fault: OnFault | None = None) -> Iterator[AnyExample]:
+    """Yield all training examples in order: those of the survey if it kept all of them, else from the files."""
+    return iter(seen.examples) if seen.complete else read(config, config.data.train, on_fault)
+
+
+def held_out(config: Config, output: Output[Any]) -> list[Item]:
+    """Return what a run was validated on."""
+
+    def skip(_: object) -> None:
+        """Pass faulty lines over, as the training did."""
+
+    if config.data.valid:
+        found = list(read(config, config.data.valid, skip))
+    else:
+        seen = survey(config, skip)
+        split = Split(config, seen)
+        numbered = enumerate(examples_of(config, seen, skip))
+        found = [example for number, example in numbered if split.held_out(number, example)]
+    return output.items(found)

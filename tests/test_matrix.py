@@ -1,0 +1,234 @@
+"""Every input × every output at toy size: trained, stopped, resumed to the same bits, predicted, evaluated, shown; killed by
+a signal; trained by two processes. Combinations that make no sense are refused in a sentence.
+
+A new input or output joins by being in its dictionary; here it needs a toy file for each kind of data it reads.
+"""
+
+import io
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import regard
+from regard.commands.check import check_run
+from regard.commands.evaluate import evaluate
+from regard.commands.predict import predict
+from regard.commands.show import show
+from regard.errors import UserError
+from regard.inputs import INPUTS
+from regard.outputs import OUTPUTS
+from regard.runs import checkpoint, checksums, settings, verify
+from regard.training.loop import Interrupted, Trainer
+from tests.inputs import example
+from tests.torture import forked
+
+STEPS, STOP = 20, 10
+SET = [
+    "training.every=5", "training.average=2", "training.budget=300", "training.patience=100", "training.accumulate=2",
+    "data.held_out=10", "model.width=16", "model.layers=1", "model.dropout=0.2",
+]  # fmt: skip
+MORE = {
+    ("tokens", "tag"): ["tokens.spelling_width=8"],
+    ("tokens", "classify"): [],
+    ("tokens", "continue"): ["model.heads=2", "model.hidden=16", "output.context=48", "training.budget=200"],
+    ("tokens", "fill"): ["model.heads=2", "model.hidden=16"],
+}
+example.register()
+FITTING = [(i, o) for i in INPUTS for o in OUTPUTS if not OUTPUTS[o].needs - INPUTS[i].offers]
+# Each input once and each output once: what costs a process of its own is tried on these.
+ONCE = [*((i, o) for o in OUTPUTS for i in [next(i for i, other in FITTING if other == o and i == "tokens")])]
+ONCE += [next(pair for pair in FITTING if pair[0] == i) for i in INPUTS if i not in {i for i, _ in ONCE}]
+
+
+def words(chosen: random.Random, letters: str, count: int) -> list[str]:
+    return ["".join(chosen.choices(letters, k=chosen.randint(2, 5))) for _ in range(count)]
+
+
+def pairs(chosen: random.Random) -> str:
+    return "".join(f"{word}\t{word.upper()}\n" for word in words(chosen, "abcd", 60))
+
+
+def labels(chosen: random.Random) -> str:
+    lines = [(words(chosen, "ab", 4), words(chosen, "cd", 4)) for _ in range(30)]
+    return "".join(f"{' '.join(one)}\tlow\n{' '.join(other)}\thigh\n" for one, other in lines)
+
+
+def tags(chosen: random.Random) -> str:
+    sentences = [words(chosen, "abc", chosen.randint(2, 5)) for _ in range(60)]
+    tagged = ("".join(f"{word}\t{'A' if word[0] == 'a' else 'B'}\n" for word in sentence) for sentence in sentences)
+    return "\n".join(tagged) + "\n"
+
+
+def lines(chosen: random.Random) -> str:
+    return "".join(" ".join(words(chosen, "abcd", 5)) + "\n" for _ in range(80))
+
+
+def series(target: Callable[[list[float]], str]) -> Callable[[random.Random], str]:
+    def made(chosen: random.Random) -> str:
+        rows = [[math.sin(t * (1 + i % 2)) + chosen.random() for t in range(chosen.randint(4, 8))] for i in range(60)]
+        numbered = (" ".join(f"{x:.2f}" for x in row) + " ; " + " ".join(f"{x * x:.2f}" for x in row) for row in rows)
+        return "series,target\n" + "".join(f"{s},{target(row)}\n" for s, row in zip(numbered, rows, strict=True))
+
+    return made
+
+
+TOYS: dict[str, dict[str, Callable[[random.Random], str]]] = {
+    "tokens": {"convert": pairs, "classify": labels, "tag": tags, "continue": lines},
+    "series": {
+        "convert": series(lambda row: f"from {row[0]:.1f} to {row[-1]:.1f}"),
+        "classify": series(lambda row: "up" if row[-1] > row[0] else "down"),
+        "tag": series(lambda row: " ".join("high" if x > 0.5 else "low" for x in row)),
+    },
+}
+SUFFIX = {"series": ".csv"}
+
+
+def toy(folder: Path, source: str, task: str) -> Path:
+    """A file of this input for this output."""
+    reads = OUTPUTS[task].reads
+    assert reads in TOYS.get(source, {}), f"write a toy file of {source} for {task} (tests/test_matrix.py)"
+    path = folder / f"{source}_{reads}{SUFFIX.get(source, '.tsv' if reads in ('convert', 'classify') else '.txt')}"
+    if not path.exists():
+        path.write_text(TOYS[source][reads](random.Random(1)), encoding="utf-8")
+    return path
+
+
+def train(folder: Path, name: str, source: str, task: str, at: Callable[[Trainer], object] | None = None) -> Any:
+    """Train in this process; `at` is called after every step."""
+    inner = Trainer._step
+
+    def step(self: Trainer) -> tuple[float, int]:
+        found = inner(self)
+        if at is not None:
+            at(self)
+        return found
+
+    Trainer._step = step  # type: ignore[method-assign]
+    path = toy(folder, source, task)
+    try:
+        changes = [*SET, *MORE.get((source, task), [])]
+        return regard.train(path, folder / name, task=task, steps=STEPS, set=changes, quiet=True)
+    except Interrupted:
+        return None
+    finally:
+        Trainer._step = inner  # type: ignore[method-assign]
+
+
+def outcome(run: Path) -> list[str]:
+    """The sums of all that two equal runs have in common."""
+    newest = checkpoint.states(run)[-1]
+    files = [
+        *(newest / f"{name}.safetensors" for name in ("weights", "optimiser", "random")),
+        run / "model.safetensors",
+    ]
+    return [checksums.sha256(path) for path in files]
+
+
+def stop(trainer: Trainer) -> None:
+    trainer.stop = trainer.at.step == STOP
+
+
+@pytest.fixture(scope="module", params=FITTING, ids="-".join)
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    source, task = request.param
+    folder = tmp_path_factory.mktemp("matrix")
+    train(folder, "whole", source, task)
+    return folder, source, task
+
+
+def test_stopped_and_resumed_equals_uninterrupted(made: tuple[Path, str, str]) -> None:
+    folder, source, task = made
+    assert train(folder, "parts", source, task, stop) is None
+    assert train(folder, "parts", source, task) is not None
+    assert outcome(folder / "parts") == outcome(folder / "whole")
+    assert verify.verify(folder / "parts") == []
+
+
+def test_a_run_predicts_evaluates_shows_and_passes_its_checks(made: tuple[Path, str, str]) -> None:
+    folder, source, task = made
+    model, path = regard.load(folder / "whole"), toy(folder, source, task)
+    asked = [model.task.input.text(item.example.source) for item in model.held([path]).items[:3]]
+    out = io.StringIO()
+    predict(model, iter([[*asked, ""]]), {"seed": 1} if model.task.output.draws else {}, out, as_json=True)
+    answers = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [answer["source"] for answer in answers] == [*asked, ""]
+    report = evaluate(model, [str(path)], {})
+    assert all(math.isfinite(score.value) for score in report.scores)
+    for suffix, magic in ((".png", b"\x89PNG"), (".html", b"<!doctype html>")):
+        shown = show(model, asked[:1], folder / f"shown{suffix}")
+        assert shown.read_bytes()[: len(magic)].lower() == magic.lower()
+    said, sound = check_run(folder / "whole", accept=False)
+    assert sound, said
+
+
+@pytest.mark.parametrize(("source", "task"), [(i, o) for i in INPUTS for o in OUTPUTS if (i, o) not in FITTING])
+def test_any_other_combination_is_refused_in_a_sentence(source: str, task: str) -> None:
+    with pytest.raises(UserError, match=rf"The task {task} needs .* \({source}\) has none") as refused:
+        settings.make({"task": task, "input": source, "data": {"train": ["x"]}}, "here")
+    assert str(refused.value).count(". ") == 0
+
+
+@pytest.mark.parametrize(("source", "task"), ONCE)
+def test_killed_by_a_signal_it_resumes_to_the_same_bits(source: str, task: str, tmp_path: Path) -> None:
+    def kill(trainer: Trainer) -> None:
+        if trainer.at.step == STOP + 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    assert forked(lambda: train(tmp_path, "killed", source, task, kill)) == -signal.SIGKILL
+    assert [path.name for path in checkpoint.states(tmp_path / "killed")][-1] == f"{STOP:08d}"
+    train(tmp_path, "killed", source, task)
+    train(tmp_path, "whole", source, task)
+    assert outcome(tmp_path / "killed") == outcome(tmp_path / "whole")
+
+
+def draw_nothing() -> None:
+    """Settings without dropout and without words that are made unknown."""
+    SET.append("model.dropout=0")
+    for task in ("tag", "classify"):
+        MORE["tokens", task] = [*MORE["tokens", task], "tokens.unknown=0"]
+
+
+def test_two_processes_learn_as_one_does(tmp_path: Path) -> None:
+    """One `torchrun` goes through each input and each output, without what each process draws for itself."""
+    for source, task in ONCE:
+        toy(tmp_path, source, task)
+    code = f"""
+from pathlib import Path
+from tests import test_matrix as matrix
+matrix.draw_nothing()
+for source, task in matrix.ONCE:
+    matrix.train(Path({str(tmp_path)!r}), f"two_{{source}}_{{task}}", source, task)
+"""
+    script = tmp_path / "several.py"
+    script.write_text(code, encoding="utf-8")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[1], env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": "."},
+        capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    drawing = [*SET], {**MORE}
+    draw_nothing()
+    try:
+        for source, task in ONCE:
+            train(tmp_path, f"one_{source}_{task}", source, task)
+    finally:
+        SET[:] = drawing[0]
+        MORE.update(drawing[1])
+    for source, task in ONCE:
+        one, two = (
+            [json.loads(line)["loss"] for line in (tmp_path / f"{n}_{source}_{task}/metrics.jsonl").open()]
+            for n in ("one", "two")
+        )
+        if task != "fill":  # each process hides words of its own
+            assert one == pytest.approx(two, abs=2e-4), (source, task)
+        assert len(one) == STEPS // 5

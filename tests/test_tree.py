@@ -1,0 +1,97 @@
+"""The tree of `src/regard`: few files on its top level, and no folders that import each other in a circle."""
+
+import ast
+from collections import Counter
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import regard
+
+ROOT = Path(regard.__file__).parent
+TOP_LEVEL = 10  # .py files at most
+FORBIDDEN = {
+    "attention": {"data", "text", "inputs", "outputs", "backbones"},
+    "data": {"inputs", "outputs"},
+    "metrics": {"inputs", "outputs", "data"},
+    "text": {"data", "inputs", "outputs"},
+}
+
+
+def imports(root: Path) -> dict[str, set[str]]:
+    """Return the folders (and single files) of a package and which others each imports, wherever in a file it does so."""
+    found: dict[str, set[str]] = {}
+    for path in sorted(root.rglob("*.py")):
+        inside = path.relative_to(root).with_suffix("").parts
+        targets = {name.split(".")[1] for name in _imported(path, root) if name.count(".")}
+        found.setdefault(inside[0], set()).update(targets - {inside[0]})
+    return found
+
+
+def _imported(path: Path, root: Path) -> set[str]:
+    """Return the modules of the package that a file imports, by their full names."""
+    names: set[str] = set()
+    package = [root.name, *path.relative_to(root).parts[:-1]]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            near = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*near, *([node.module] if node.module else [])])
+            names |= {f"{module}.{alias.name}" for alias in node.names}
+    return {name for name in names if name.split(".")[0] == root.name}
+
+
+def cycle(graph: dict[str, set[str]], nodes: frozenset[str]) -> list[str]:
+    """Return the nodes of one circle of imports, or an empty list."""
+    try:
+        TopologicalSorter({node: graph[node] & nodes for node in nodes}).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_folders_import_each_other_in_a_circle() -> None:
+    graph = imports(ROOT)
+    assert {"attention", "data", "inputs", "outputs", "runs", "training", "commands"} <= graph.keys()
+    assert cycle(graph, frozenset(graph)) == []
+
+
+@pytest.mark.parametrize("folder", sorted(FORBIDDEN))
+def test_what_is_below_does_not_know_what_is_above(folder: str) -> None:
+    assert imports(ROOT)[folder] & FORBIDDEN[folder] == set()
+
+
+def test_a_class_name_means_one_thing() -> None:
+    counts = Counter(
+        node.name
+        for path in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, count in counts.items() if count > 1} == set()
+
+
+def test_few_files_lie_on_the_top_level() -> None:
+    assert len(list(ROOT.glob("*.py"))) <= TOP_LEVEL
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        "def f():\n    from pack.b.one import x\n",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import pack.b.one\n",
+        "from pack import b\n",
+        "from ..b import one\n",
+    ],
+)
+def test_a_circle_is_found_wherever_its_imports_stand(tmp_path: Path, late: str) -> None:
+    root = tmp_path / "pack"
+    for folder, text in (("a", late), ("b", "from pack.c import y\n"), ("c", "import os\nfrom pack.a.one import z\n")):
+        (root / folder).mkdir(parents=True)
+        (root / folder / "one.py").write_text(text)
+    graph = imports(root)
+    assert graph == {"a": {"b"}, "b": {"c"}, "c": {"a"}}
+    assert sorted(set(cycle(graph, frozenset(graph)))) == ["a", "b", "c"]
+    assert cycle(graph, frozenset("ab")) == []
