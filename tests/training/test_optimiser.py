@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.attention.positions import Learned
+from regard.attention.positions import LearnedTable
 from regard.attention.scores import Bilinear
 from regard.config import Training
 from regard.data.example import Example
@@ -87,7 +87,7 @@ def test_names_decide_nothing() -> None:
             "classes": chosen_among(nn.Linear(4, 3)),
             "cell": nn.GRUCell(4, 4),
             "score": Bilinear(4, 4),
-            "places": Learned(9, 4),
+            "places": LearnedTable(9, 4),
             "convolution": nn.Conv1d(4, 4, 3),
         }
     )

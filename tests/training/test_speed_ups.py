@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import regard
-from regard.attention import attend, multihead
+from regard.attention import attend, layer
 from regard.layers.dropout import Dropout, keep_mask
 from regard.outputs import softmax
 from regard.outputs.convert import head
@@ -26,7 +26,7 @@ def dropped(self: Dropout, x: Tensor) -> Tensor:
 
 
 PLAIN: dict[str, tuple[object, str, object]] = {
-    "attention by the equation": (multihead, "fast", lambda *given, **parts: attend(*given, **parts)[0]),
+    "attention by the equation": (layer, "fast", lambda *given, **parts: attend(*given, **parts)[0]),
     "whole logits and cross-entropy": (head, "token_loss", softmax.plain),
     "dropout by the formula": (Dropout, "forward", dropped),
     "AdamW tensor by tensor": (loop, "optimiser", lambda *given, **_: optimiser(*given, fused=False)),

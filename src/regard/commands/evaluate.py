@@ -75,7 +75,7 @@ def evaluate(
 def _by_length(model: Model, items: Sequence[Item], answers: list[str]) -> list[metrics.Bucket]:
     """Return the first metric for short and for long sources apart."""
     task = model.task
-    if len(answers) != len(items):
+    if len(answers) != len(items) or not task.output.score(items[:1], answers[:1], 0):
         raise UserError(f"--by-length means nothing to a model that {task.does}: leave it out.")
 
     def first(found: Sequence[str], references: Sequence[Sequence[str]]) -> metrics.Score:
