@@ -10,6 +10,7 @@ from pathlib import Path
 
 from regard.data.aligned import recognise_aligned
 from regard.data.example import TASKS
+from regard.data.folders import Tree, tree_of
 from regard.data.format import Format, Sample
 from regard.data.labelled import recognise_labelled
 from regard.data.lines import NAME_IT, UTF_8, check_encoding, decode_line, read_lines
@@ -132,6 +133,11 @@ class Files:
     def __init__(self, paths: Sequence[Path | str], encoding: str = UTF_8) -> None:
         check_encoding(encoding)
         self.paths, self.encoding = [Path(path) for path in paths], encoding
+
+    @cached_property
+    def trees(self) -> list[Tree | None]:
+        """The tree of each path that is a folder or a zip archive; None for other files."""
+        return [tree_of(path) for path in self.paths]
 
     @cached_property
     def samples(self) -> list[Sample]:

@@ -97,6 +97,10 @@ def refuse(model: Model) -> None:
         raise UserError(
             f"model.kind is {settings.kind}: CTranslate2 cannot express it, because it runs Transformers only."
         )
+    if model.config.encoder.kind != "own":
+        raise UserError(
+            f"encoder.kind is {model.config.encoder.kind}: CTranslate2 cannot express it, because it has its own encoder."
+        )
     if settings.position in REASONS:
         reason = REASONS[settings.position]
         raise UserError(f"model.position is {settings.position}: CTranslate2 cannot express it, because {reason}.")

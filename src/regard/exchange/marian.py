@@ -177,6 +177,7 @@ def refuse(architecture: str, config: ConvertSettings) -> None:
     model = config.model
     unless(model.kind == "transformer", config, "model.kind", architecture, "it is another network")
     assert model.kind == "transformer"
+    unless(config.encoder.kind == "own", config, "encoder.kind", architecture, "it has an encoder of its own")
     unless(model.position == "sinusoidal", config, "model.position", architecture, "its positions are sinusoidal")
     reason = "it has vectors of tokens only: train with --set model.ngrams=1"
     unless(model.ngrams == 1, config, "model.ngrams", architecture, reason)

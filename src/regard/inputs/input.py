@@ -68,7 +68,7 @@ class Batch(NamedTuple):
     target: Any
 
 
-Chosen = tuple[dict[str, Any], dict[str, str]]  # settings, and the reason for each that was chosen
+Chosen = tuple[dict[str, Any], dict[str, str]]  # sections of settings, and the reason for each that was chosen
 
 
 class Input(ABC, Generic[S]):
@@ -101,7 +101,8 @@ class Input(ABC, Generic[S]):
     @classmethod
     @abstractmethod
     def choose(cls, seen: Survey, use: Use) -> Chosen:
-        """Choose settings that fit the data."""
+        """Choose sections of settings that fit the data: its own, and others where this input needs a network, batches
+        or lengths that differ from what an output would choose."""
 
     @classmethod
     @abstractmethod

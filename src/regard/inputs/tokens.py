@@ -276,7 +276,7 @@ class Tokens(Input[str]):
             Use.BLANKS: _for_blanks,
         }
         section, reasons = sections[use](seen)
-        return section, {f"tokens.{name}": why for name, why in reasons.items()}
+        return {"tokens": section}, {f"tokens.{name}": why for name, why in reasons.items()}
 
 
 def _learned(texts: Iterable[str], level: str, how: TokenSettings) -> Tokenizer:

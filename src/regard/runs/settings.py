@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -70,10 +71,12 @@ def _composed(task: str, source: str) -> type[Config]:
     return create_model(f"{task.capitalize()}{source.capitalize()}", __base__=output.settings, **fields)
 
 
-def kinds_of(settings: type[Config]) -> dict[str, type[Kind]]:
-    """Return the kinds of model that a task knows, with the class of settings of each."""
-    models = get_args(settings.model_fields["model"].annotation) or (settings.model_fields["model"].annotation,)
-    return {model.model_fields["kind"].default: model for model in models}
+def kinds_of(settings: type[Config], section: str = "model") -> dict[str, type[Kind]]:
+    """Return the kinds of model (or encoder) that a task knows, with the class of settings of each."""
+    field = settings.model_fields.get(section)
+    models = () if field is None else get_args(field.annotation) or (field.annotation,)
+    fields = ((model, getattr(model, "model_fields", {})) for model in models)
+    return {known["kind"].default: model for model, known in fields if "kind" in known}
 
 
 def _sized(model: dict[str, Any], settings: type[Config], where: str) -> dict[str, int]:
@@ -93,8 +96,8 @@ def override(given: Config, settings: list[str]) -> Config:
     """Apply `key.of.setting=value` on top of settings. The kind of model comes first, for it brings its own other
     settings, then its size, which stands for several."""
     found = given.model_dump()
-    first = ("model.kind=", "model.size=")
-    for setting in sorted(settings, key=lambda setting: [not setting.startswith(start) for start in first]):
+    first = (re.compile(r"\w+\.kind="), re.compile("model.size="))
+    for setting in sorted(settings, key=lambda setting: [start.match(setting) is None for start in first]):
         key, equals, value = setting.partition("=")
         if not equals or not key:
             raise UserError(f"--set {setting}: expected key=value, such as --set training.rate=0.001.")
@@ -102,9 +105,10 @@ def override(given: Config, settings: list[str]) -> Config:
             parsed = yaml.safe_load(value) if value else None
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise UserError(f"--set {setting}: the value {value!r} cannot be read.") from error
-        kinds = kinds_of(type(given))
-        if key == "model.kind" and parsed != found["model"]["kind"] and str(parsed) in kinds:
-            found["model"] = kinds[str(parsed)]().model_dump()  # type: ignore[call-arg]  # the other kind has others
+        part = key.removesuffix(".kind")
+        kinds = kinds_of(type(given), part) if part != key else {}
+        if str(parsed) in kinds and parsed != found[part]["kind"]:
+            found[part] = kinds[str(parsed)]().model_dump()  # type: ignore[call-arg]  # the other kind has others
             continue
         if key == "model.size":
             found["model"] |= _sized(found["model"] | {"size": parsed}, type(given), "--set")
@@ -135,7 +139,8 @@ def _refuse_giant(made: Config, where: str, each: int) -> None:
 
 def _sentence(error: ValidationError, where: str, settings: type[Config]) -> str:
     first = error.errors()[0]
-    path = [str(part) for part in first["loc"] if part not in kinds_of(settings)]
+    sections = [name for name in settings.model_fields if kinds_of(settings, name)]
+    path = [str(part) for part in first["loc"] if not any(part in kinds_of(settings, name) for name in sections)]
     key = ".".join(path)
     if first["type"] == "extra_forbidden":
         known = keys_of(settings.model_validate({"data": {"train": ["…"]}}).model_dump())

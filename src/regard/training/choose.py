@@ -9,6 +9,7 @@ from typing import Any
 from regard import inputs
 from regard.config import Config
 from regard.data.example import UNITS
+from regard.data.folders import splits_in
 from regard.data.lines import Fault
 from regard.data.survey import Survey, take_survey
 from regard.errors import UserError
@@ -31,6 +32,7 @@ def choose(
 
     `given` are settings that are known before, such as {"tokens.level": "words"}.
     """
+    train, valid, test = _split(train, valid, test)
     form = inputs.recognise(train, task and OUTPUTS[task].reads, encoding)
     name = task or form.task
     refuse_unfit(name, form.input)
@@ -40,10 +42,16 @@ def choose(
     seen = replace(take_survey(examples, output.names, form.description), given=given or {})
     if not seen.count:
         raise UserError(f"{train[0]}: there is nothing in it to train on.")
-    reading, why_reading = input.choose(seen, output.use)
+    wanted, why_reading = input.choose(seen, output.use)
+    reading = wanted.setdefault(form.input, {})
     sections, why = output.choose(seen, reading)
+    for section, values in wanted.items():  # an input knows best what reads it
+        other = section == "model" and values.get("kind") != sections.get("model", {}).get("kind")
+        sections[section] = values if other else sections.get(section, {}) | values
+        replaced = f"{section}." if other else tuple(f"{section}.{key}" for key in values)
+        why = {key: reason for key, reason in why.items() if not key.startswith(replaced or "-")}
     unit = UNITS[output.reads]
-    reasons = {"data.train": f"{seen.count:,} {unit}s: {seen.description}", **why_reading, **why}
+    reasons = {"data.train": f"{seen.count:,} {unit}s: {seen.description}", **why, **why_reading}
     data: dict[str, Any] = {
         "train": list(train),
         "valid": list(valid),
@@ -58,7 +66,21 @@ def choose(
         reasons["training.minutes"] = "as many steps as fit into 20 minutes; --minutes gives it more or less"
     sections["data"] = data | sections.get("data", {})
     return (
-        make({"task": name, "input": form.input, form.input: reading, **sections}, "the chosen settings"),
+        make({"task": name, "input": form.input, **sections}, "the chosen settings"),
         reasons,
         seen,
+    )
+
+
+def _split(
+    train: Sequence[str], valid: Sequence[str], test: Sequence[str]
+) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+    """Return the folders for training, validation and test in a folder that has such ones; those given count first."""
+    found = splits_in(train[0]) if len(train) == 1 else {}
+    if not found:
+        return train, valid, test
+    return (
+        [found["train"]],
+        valid or [found[n] for n in ("valid",) if n in found],
+        test or [found[n] for n in ("test",) if n in found],
     )

@@ -15,6 +15,7 @@ import tokenizers
 import regard
 from regard.config import Config
 from regard.data.example import UNITS
+from regard.data.folders import leaf_files
 from regard.data.lines import Fault
 from regard.data.store import Store, write_store
 from regard.data.survey import Survey
@@ -214,7 +215,7 @@ def fits(row: Row, longest: int) -> bool:
 def checksum(paths: Sequence[str], refers: Sequence[str] = ()) -> str:
     """Return SHA-256 over the content of the data files and of those that they refer to: an edit is noticed."""
     total = hashlib.sha256()
-    for path in (*paths, *refers):
+    for path in dict.fromkeys(leaf for given in (*paths, *refers) for leaf in leaf_files(given)):
         try:
             with Path(path).open("rb") as file:
                 while block := file.read(1 << 20):

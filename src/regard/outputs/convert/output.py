@@ -41,6 +41,7 @@ from regard.outputs.convert.alignment import Alignment
 from regard.outputs.convert.ensemble import Ensemble, EnsembleState
 from regard.outputs.convert.head import ConvertHead, Written
 from regard.outputs.convert.settings import ConvertSettings
+from regard.outputs.encoders import encoder_of
 from regard.outputs.invariants import difference
 from regard.outputs.output import Held, Item, Output, Passes, by_answers, halves, paired
 from regard.text.tokenizer import END, PAD, START, SUB_WORDS, Tokenizer
@@ -169,6 +170,8 @@ class Convert(Output[Conversions]):
             pair: Pair = transformer(length=2 + max(config.data.longest, config.decoding.longest), **parts)
         else:
             pair = recurrent(**parts)
+        if not isinstance(config.encoder, settings.OwnEncoder):
+            pair = pair.read_by(*encoder_of(config.encoder, config.data.longest), config.encoder.width)
         input = input.marked(pair.stem.marks)
         stem, asked = input.module(pair.stem), pair.target
         target = Embedding(self.vocabulary.size, asked.width, asked.place, Dropout(asked.dropout), scale=asked.scale)
