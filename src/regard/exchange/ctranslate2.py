@@ -29,6 +29,7 @@ from regard.models.settings import TransformerPair
 from regard.network import Network
 from regard.outputs.convert.head import ConvertHead
 from regard.outputs.convert.output import Convert
+from regard.outputs.convert.settings import ConvertSettings
 from regard.runs import checksums
 from regard.runs.build import read
 from regard.runs.model import Model
@@ -97,10 +98,10 @@ def refuse(model: Model) -> None:
         raise UserError(
             f"model.kind is {settings.kind}: CTranslate2 cannot express it, because it runs Transformers only."
         )
-    if model.config.encoder.kind != "own":
-        raise UserError(
-            f"encoder.kind is {model.config.encoder.kind}: CTranslate2 cannot express it, because it has its own encoder."
-        )
+    assert isinstance(model.config, ConvertSettings)
+    encoder = model.config.encoder.kind
+    if encoder != "own":
+        raise UserError(f"encoder.kind is {encoder}: CTranslate2 cannot express it, because it has its own encoder.")
     if settings.position in REASONS:
         reason = REASONS[settings.position]
         raise UserError(f"model.position is {settings.position}: CTranslate2 cannot express it, because {reason}.")
