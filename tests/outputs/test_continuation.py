@@ -531,6 +531,7 @@ def chosen_by(lines: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
     """Sections of settings for such a text, and the reasons for them."""
     seen = Survey(len(lines), pairs(lines), range(len(lines)), "plain text")
     tokens, why = Tokens.choose(seen, Continue.use)
+    tokens = tokens["tokens"]
     sections, reasons = Continue.choose(seen, tokens)
     return {"tokens": tokens, **sections}, why | reasons
 

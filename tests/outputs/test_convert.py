@@ -265,6 +265,7 @@ def chosen_by(task: str, seen: Survey) -> tuple[dict[str, Any], dict[str, str]]:
     """Sections of settings for such texts, and the reasons for them."""
     output = OUTPUTS[task]
     tokens, why = Tokens.choose(seen, output.use)
+    tokens = tokens["tokens"]
     sections, reasons = output.choose(seen, tokens)
     return {"tokens": tokens, **sections}, why | reasons
 

@@ -43,6 +43,7 @@ JOINER = "￭"  # on the side of a punctuation mark that touched its neighbour
 SPACE = "▁"  # begins each word in sub-words
 STANDING = "\ue000"  # for a blank while a text is cut into tokens: a character that belongs to nobody
 DEFAULT_SIZES = {"words": 30_000, "bpe": 8_000, "unigram": 8_000}
+JUDGED = 20_000  # texts, from all over, tell the level of the others
 T = TypeVar("T")
 
 
@@ -433,7 +434,9 @@ def _is_short(symbol: str) -> bool:
 
 def choose_level(texts: Iterable[str]) -> tuple[str, str]:
     """Return the level that suits a sample of texts, and the reason in a sentence."""
-    heads = [head for text in texts if (head := text.partition("\t")[0].strip())]
+    texts = list(texts)
+    some = texts[:: max(1, len(texts) // JUDGED)]
+    heads = [head for text in some if (head := text.partition("\t")[0].strip())]
     if not heads:
         return "characters", "There is no text to judge by, so single characters are safest."
     symbols = Counter(symbol for head in heads for symbol in head.split())

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.config import Training
 from regard.layers.roles import BETWEEN, TABLE, roles_of
@@ -93,16 +93,16 @@ def players_of(network: Network, turns: tuple[str, ...]) -> dict[str, Player]:
 
 
 def optimiser(
-    network: Network, how: Training, *, fused: bool, players: Mapping[str, Player] | None = None
+    network: nn.Module, how: Training, *, fused: bool, players: Mapping[str, Player] | None = None
 ) -> torch.optim.AdamW:
-    """Build the optimiser of the settings, with groups of its own for each player.
+    """Build the optimiser of the settings, with groups of its own for each player; without any there is one.
 
     Tables and vectors do not decay. Muon takes matrices between states; tables and output layers are AdamW's anyway.
     """
     muon = how.optimiser == "muon"
     roles = {id(parameter): role for _, parameter, role in roles_of(network)}
     groups: list[dict[str, Any]] = []
-    for player in (players or players_of(network, ("all",))).values():
+    for player in (players or {"all": Player(tuple(network.parameters()))}).values():
         own = {id(parameter) for parameter in player.parameters}
         between, matrices, rest = [], [], []
         for parameter in network.parameters():

@@ -34,6 +34,7 @@ class Split:
         self.given = bool(config.data.valid)
         self._known = {*known}  # keys of the validation data that are left out of training
         self.chosen: set[str] | None = None
+        self._hashed: dict[str, bool] = {}  # every key is asked for three times: to choose, to learn, to store
         if self.given:
             return
         unit, file = UNITS[OUTPUTS[config.task].reads], config.data.train[0]
@@ -42,19 +43,26 @@ class Split:
                 f"{file}: {seen.count} {unit}{'' if seen.count == 1 else 's'} are too few to "
                 "train on and to hold some out."
             )
-        if not self.contiguous and len({self.held_out(0, example) for example in seen.examples}) < 2:
-            self.chosen = self._smallest()
+        if not self.contiguous:
+            share = self._share * 2**32
+            self._hashed = {example.key: self._hash(example.key) < share for example in seen.examples}
+            if len({*self._hashed.values()}) < 2:
+                self.chosen = self._smallest()
 
     def held_out(self, number: int, example: AnyExample) -> bool:
         """Return True if the example with this number is not trained on."""
         if self.given:
             return example.key in self._known
-        share = min(0.5, self.config.data.held_out / self.seen.count)
         if self.contiguous:
-            return number >= self.seen.count * (1 - share)
+            return number >= self.seen.count * (1 - self._share)
         if self.chosen is not None:
             return example.key in self.chosen
-        return self._hash(example.key) < share * 2**32
+        known = self._hashed.get(example.key)
+        return self._hash(example.key) < self._share * 2**32 if known is None else known
+
+    @property
+    def _share(self) -> float:
+        return min(0.5, self.config.data.held_out / self.seen.count)
 
     def learning(self) -> Survey:
         """Return the survey without what is held out: vocabularies are learned from it."""
