@@ -526,7 +526,7 @@ def sounds(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
         write_sounds(folder / "text")
         for kind in ("bert", "xlnet"):
             chosen = [f"model.kind={kind}", *SMALL, "hiding.rate=0.3"]  # often two of six words at once
-            regard.train(folder / "text", folder / kind, task="fill", steps=150, set=chosen, quiet=True)
+            regard.train(folder / "text", folder / kind, task="fill", steps=200, set=chosen, quiet=True)
 
     return once("sounds", make_runs)
 
