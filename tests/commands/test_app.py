@@ -516,3 +516,11 @@ def test_classifiers_that_answer_together(cli: Regard, letters: Path, tmp_path: 
     regard.train("labels.tsv", "three", task="classify", steps=1, set=["training.warmup=0"], quiet=True)
     cli.run("predict", "one", "good", "--with", "three", code=1)
     assert "three has other labels: models answer together that choose from the same ones." in cli.said
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "show", "check"])
+def test_help_speaks_of_every_task(cli: Regard, command: str) -> None:
+    """Not every model converts pairs."""
+    said = " ".join(cli.run(command, "--help").split())
+    assert "pairs" not in said
+    assert "Convert" not in said

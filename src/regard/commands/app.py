@@ -26,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # panels leave the help of an option a third of 80 columns, and show flags as if they took values
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Train, inspect and use attention models on your own data.",
-    epilog="Begin with `regard demo`, then `regard train pairs.tsv`.",
+    epilog="Begin with `regard demo`, then `regard train FILE`.",
 )
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="folder that `regard train` wrote")]
@@ -46,10 +46,10 @@ Json = Annotated[bool, typer.Option("--json", help="one JSON object")]
 
 @app.command(short_help="Learn from a file of yours; the same command again goes on.")
 def train(
-    data: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG", help="a file of pairs, two line-aligned files, or a config.yaml")],
+    data: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG", help="files or a folder of yours (pairs, labels, tags, text …), or a config.yaml")],
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/NAME by default")] = None,
-    valid: Annotated[list[str] | None, typer.Option("--valid", metavar="FILE", help="validation pairs; twice for line-aligned files")] = None,
-    test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test pairs, used once at the end")] = None,
+    valid: Annotated[list[str] | None, typer.Option("--valid", metavar="FILE", help="validation data; twice for line-aligned files")] = None,
+    test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test data, used once at the end")] = None,
     task: Annotated[str | None, typer.Option("--task", help="what comes out; recognised from the data")] = None,
     start: Annotated[Path | None, typer.Option("--from", metavar="RUN", help="begin with the vocabulary and the weights of another run")] = None,
     set: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE…", help="override settings, such as training.rate=0.002 model.size=tiny")] = None,
@@ -115,7 +115,7 @@ def predict(
     others: Others = None,
     engine: Engine = "torch",
 ) -> None:  # fmt: skip
-    """Convert texts: one line out for each line in, as soon as it is ready.
+    """Answer texts: one line out for each line in, as soon as it is ready.
 
     Example: echo bonjour | regard predict runs/fre --with-score
     """
@@ -144,18 +144,18 @@ def predict(
 @app.command(short_help="Score a model on known answers.")
 def evaluate(
     run: Run,
-    data: Annotated[list[str], typer.Argument(metavar="DATA…", help="pairs with known answers")],
+    data: Annotated[list[str], typer.Argument(metavar="DATA…", help="data with known answers")],
     beam: Annotated[int | None, typer.Option(help="hypotheses kept by the search")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="score ÷ length to this power")] = None,
     stride: Annotated[int | None, typer.Option(help="language models: predict so many tokens, then move the window on")] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without case")] = False,
     by_length: Annotated[bool, typer.Option("--by-length", help="the first metric by length of the source too")] = False,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the answers to this file, a line for each pair")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the answers to this file, a line for each example")] = None,
     others: Others = None,
     engine: Engine = "torch",
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Score a model on pairs with known answers, with confidence intervals.
+    """Score a model on data with known answers, with confidence intervals.
 
     Example: regard evaluate runs/fre fre_test.tsv
     """
@@ -173,7 +173,7 @@ def evaluate(
 @app.command(short_help="Draw where the model looked.")
 def show(
     run: Run,
-    text: Annotated[list[str], typer.Argument(metavar="TEXT…", help="texts to convert and look into")],
+    text: Annotated[list[str], typer.Argument(metavar="TEXT…", help="texts to answer and look into")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help=".png or .svg picture, .html page, .npz numbers")] = Path("attention.png"),
     answer: Annotated[str | None, typer.Option("--answer", help="look at this answer rather than the model's own")] = None,
     grid: Annotated[bool, typer.Option("--grid", help="every layer and head in one picture")] = False,
@@ -191,7 +191,7 @@ def show(
 @app.command(short_help="Find faults in data, settings or a run.")
 def check(
     target: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG | RUN", help="what to check")],
-    test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test pairs that must not be in the data")] = None,
+    test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test data, none of which may be in the data")] = None,
     accept: Annotated[bool, typer.Option("--accept", help="take the files of RUN as they are, edited on purpose")] = False,
 ) -> None:  # fmt: skip
     """Find faults before time is spent: every one as file:line, and what to expect of a training.
