@@ -15,8 +15,8 @@ from torch.nn.functional import cross_entropy, pad
 from regard.attention import Context
 from regard.inputs.input import Batch, Source
 from regard.layers.roles import chosen_among
+from regard.layers.softmax import logits_of, token_loss
 from regard.network import Head, Network
-from regard.outputs.softmax import logits_of, token_loss
 from regard.text.tokenizer import PAD, UNKNOWN
 
 PIECE = 512  # tokens that a state takes up at once

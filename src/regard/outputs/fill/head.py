@@ -12,8 +12,8 @@ from torch.nn.functional import linear
 from regard.backbones.streams import TwoStream
 from regard.inputs.input import Batch
 from regard.layers.first_weights import first_weights
+from regard.layers.softmax import token_loss
 from regard.network import Head, Network, table_of
-from regard.outputs.softmax import token_loss
 
 
 class Hidden(NamedTuple):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from regard.errors import UserError
-from regard.outputs.fill.masking import FIRST
+from regard.text.labels import FIRST
 from regard.text.tokenizer import SPACE, STANDING, SUB_WORDS, UNKNOWN, Tokenizer
 
 BLANK = re.compile(r"_{3,}|\[MASK\]")
