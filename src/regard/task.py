@@ -113,6 +113,9 @@ class Task:
 
     def _answers(self, sources: Sequence[Any], first: int, how: Any) -> list[Any]:
         passes = self.passes
+        if isinstance(self.output, Refuses):
+            for source in sources:
+                self.output.refuse(passes, source, how)
         with paused():
             found = self.output.answers(passes, sources, how, first)
         if watched() and len(sources):
@@ -184,6 +187,7 @@ class Task:
     def exhibit(self, source: Any, answer: str | None) -> Exhibit:
         """Return one source and its answer (the model's own, or a given one), with all attention."""
         self.network.eval()
+        self.refuse(source, {})
         passes = self.passes
         given = self.output.looked_at(passes, source, answer)
         batch = self.output.known(passes, [source], [given])

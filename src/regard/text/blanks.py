@@ -89,6 +89,10 @@ class Candidates:
             begins = torch.tensor([False] * FIRST + [piece.startswith(SPACE) for piece in pieces])
             self.first, self.later = (part if part.any() else usable for part in (usable & begins, usable & ~begins))
 
+    def at(self, row: Blanked, place: int) -> torch.Tensor:
+        """Return True for each token that may stand at this place."""
+        return self.first if row.begins(place) else self.later
+
 
 def _written(piece: str, level: str) -> str:
     """A piece as it stands in a text."""

@@ -164,8 +164,7 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant):
 
         def work(source: Any, numbers: list[int]) -> NDArray[np.float64]:
             batch = Batch(source, torch.zeros(len(numbers), dtype=torch.long))
-            found: NDArray[np.float64] = passes.network.scores(batch)[:, 0].double().softmax(-1).cpu().numpy()
-            return found
+            return np.asarray(passes.network.scores(batch)[:, 0].double().softmax(-1).cpu())
 
         return [np.mean(parts, 0) if parts else None for parts in passes.in_parts(rows, work)]
 
@@ -215,17 +214,14 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant):
         """Return how much each vector had to do with the label, where attention tells: the weights of content
         attention, or those of the last layer where one state stands for all."""
         assert isinstance(network.head, ClassifyHead)
-        inside = [name for name in seen if name.startswith("backbone")]
-        looks = network.head.pool
+        looks, row = network.head.pool, 0
         if isinstance(looks, OneState):
-            if not inside:
-                return None
-            wanted, row = inside[-1], -1 if looks.last else 0
-        elif looks.query is None:
-            return None
+            wanted, row = [name for name in seen if name.startswith("backbone")], -1 if looks.last else 0
         else:
-            wanted, row = "head.pool.glimpse", 0
-        return seen[wanted].weights[0].mean(0)[row].cpu().numpy(), "attention weight"
+            wanted = ["head.pool.glimpse"] * (looks.query is not None)
+        if not wanted:
+            return None
+        return np.asarray(seen[wanted[-1]].weights[0].mean(0)[row].cpu()), "attention weight"
 
     # ---- what must hold -------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,7 +64,6 @@ class Conversion:
     ids: list[int]
     weights: NDArray[np.float32] | None = None  # (answer tokens, source tokens), where the engine gave them
     alignment: Alignment | None = None
-    hard: bool = True  # the alignment is shown as pairs
 
 
 class Conversions(list[Conversion]):
@@ -210,8 +208,6 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
 
     def answers(self, passes: Passes, sources: Sequence[Any], how: Search, first: int = 0) -> list[Conversions]:
         """Return the best answers to each source; an empty source has an empty answer."""
-        for source in sources:
-            self.refuse(passes, source, how)
         if how.alignment is not None and not self.crossing(passes.network):
             raise UserError("This model has no attention between target and source, so there is nothing to align.")
         if how.n_best > how.beam:
@@ -289,7 +285,7 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         for one in answer:
             text = " ".join(one.text.split("\n"))
             if one.alignment is not None:
-                text += "\t" + (one.alignment.pharaoh() if one.hard else json.dumps(one.alignment.rounded()))
+                text += "\t" + one.alignment.as_text()
             lines.append((one.score, text))
         return lines + [(-math.inf, "")] * (answer.asked - len(lines))
 
@@ -298,7 +294,7 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         for one in answer:
             item = {"text": one.text, "score": one.score, "normalised": one.normalised, "finished": one.finished}
             if one.alignment is not None:
-                item |= one.alignment.as_json("hard" if one.hard else "soft")
+                item |= one.alignment.as_json()
             items.append(item)
         return {"answers": items}
 
@@ -326,8 +322,7 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         Of several layers the last but one is taken: it aligns best in deep decoders (Garg et al. 2019, 4.3).
         """
         layers = self.crossing(network)
-        weights: NDArray[np.float32] = seen[layers[max(0, len(layers) - 2)]].weights[0].mean(0).cpu().numpy()
-        return weights
+        return np.asarray(seen[layers[max(0, len(layers) - 2)]].weights[0].mean(0).cpu())
 
     def _aligned(self, passes: Passes, source: Any, answer: Conversion, how: Search) -> Conversion:
         alignment = Alignment(np.zeros((0, 0), dtype=np.float32), [], [])
@@ -337,7 +332,7 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
                 seen = passes.watched(self.known(passes, [source], [Conversions([answer])]))
                 weights = self._crossed(passes.network, seen)
             alignment = self._in_words(passes, source, answer, weights)
-        return replace(answer, alignment=alignment, hard=how.alignment == "hard")
+        return replace(answer, alignment=replace(alignment, hard=how.alignment == "hard"))
 
     def _in_words(self, passes: Passes, source: Any, answer: Conversion, weights: NDArray[np.float32]) -> Alignment:
         """Return where an answer looked, sub-words and punctuation of both sides merged into words; marks are none, and

@@ -264,15 +264,13 @@ class Fill(Output[Filled], Refuses, Poses, Invariant):
         rows = [self.parse(text) for text in sources]
         if how.embeddings:
             return self.embedded(passes, rows)
-        for source in sources:
-            self.refuse(passes, source, how)
         if how.n_best == 1 or not any(row.blanks for row in rows):
             return [Filled(row, [guess]) for row, guess in zip(rows, self._fill(passes, rows), strict=True)]
         found = [Filled(row, [(0.0, [])], how.n_best) for row in rows]
         windows = [(n, *near) for n, row in enumerate(rows) for near in self._near(row.ids, row.blanks)]
         logs = self.probabilities(passes, [(ids, places) for _, ids, places, _ in windows])
         for (n, _, _, _), log in zip(windows, logs, strict=True):
-            allowed = self._allowed(rows[n], rows[n].blanks[0])
+            allowed = self.candidates.at(rows[n], rows[n].blanks[0])
             best = log[0].masked_fill(~allowed, -math.inf).topk(min(how.n_best, int(allowed.sum())))
             pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
             found[n] = replace(found[n], guesses=[(value, [self.candidates.texts[id]]) for value, id in pairs])
@@ -288,7 +286,7 @@ class Fill(Output[Filled], Refuses, Poses, Invariant):
             best: dict[int, tuple[float, int, int]] = {}
             for (n, _, places, start), log in zip(windows, logs, strict=True):
                 for place, row in zip(places, log, strict=True):
-                    value, id = row.masked_fill(~self._allowed(rows[n], start + place), -math.inf).max(0)
+                    value, id = row.masked_fill(~self.candidates.at(rows[n], start + place), -math.inf).max(0)
                     # Of equally certain blanks the first is taken.
                     if n not in best or (float(value), -(start + place)) > (best[n][0], -best[n][1]):
                         best[n] = float(value), start + place, int(id)
@@ -309,9 +307,6 @@ class Fill(Output[Filled], Refuses, Poses, Invariant):
                 start = max(0, min(blank - self.longest // 2, len(ids) - self.longest))
                 done = min(len(ids), start + self.longest) - 1
                 yield ids[start : done + 1], [place - start for place in blanks if start <= place <= done], start
-
-    def _allowed(self, row: Blanked, place: int) -> Tensor:
-        return self.candidates.first if row.begins(place) else self.candidates.later
 
     def embedded(self, passes: Passes, rows: Sequence[Blanked]) -> list[Filled]:
         """Return the vectors of the words of each text: the mean of the last states of a word's elements."""
@@ -391,8 +386,7 @@ class Fill(Output[Filled], Refuses, Poses, Invariant):
         length = looked.batch.target.truth.shape[1]
         if weights.shape[2] > length:  # a hidden place is looked from by the query stream
             weights[:, :, targets_of(looked.batch.target.hidden)[0]] = weights[:, :, length:]
-        found: NDArray[np.float32] = weights[:, :, :length].numpy()
-        return found
+        return np.asarray(weights[:, :, :length])
 
     # ---- what must hold -------------------------------------------------------------------------------------------
 
