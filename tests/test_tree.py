@@ -1,7 +1,13 @@
-"""The tree of `src/regard`: few files on its top level, and no folders that import each other in a circle."""
+"""The tree of `src/regard`: few files on its top level, no folders that import each other in a circle, and classes whose
+methods are abstract or final."""
 
 import ast
+import importlib
+import inspect
+import pkgutil
+from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -71,6 +77,65 @@ def test_a_class_name_means_one_thing() -> None:
         if isinstance(node, ast.ClassDef)
     )
     assert {name for name, count in counts.items() if count > 1} == set()
+
+
+def overridden(classes: Iterable[type]) -> set[str]:
+    """Return the methods of classes that take the place of a concrete one of another of them. A constructor may, and a
+    protocol has none."""
+    own = {*classes}
+    return {
+        f"{kind.__qualname__}.{name}"
+        for kind in own
+        for base in kind.__mro__[1:]
+        if base in own and not getattr(base, "_is_protocol", False)
+        for name in vars(kind).keys() & vars(base).keys()
+        if not name.startswith("__") and _is_concrete(vars(base)[name])
+    }
+
+
+def _is_concrete(member: object) -> bool:
+    return inspect.isroutine(member) | isinstance(member, property) and not getattr(
+        member, "__isabstractmethod__", False
+    )
+
+
+def test_no_concrete_method_is_overridden() -> None:
+    names = [module.name for module in pkgutil.walk_packages(regard.__path__, "regard.")]
+    assert len(names) > 100
+    modules = [importlib.import_module(name) for name in names if not name.endswith("__main__")]
+    classes = {each for module in modules for each in vars(module).values() if inspect.isclass(each)}
+    assert overridden(each for each in classes if each.__module__.startswith("regard.")) == set()
+
+
+def test_an_overridden_method_is_found_and_an_abstract_one_may_be_written() -> None:
+    class Base(ABC):
+        @abstractmethod
+        def asked(self) -> int: ...
+
+        @property
+        def own(self) -> int:
+            return 1
+
+        @classmethod
+        def made(cls) -> int:
+            return 2
+
+    class Good(Base):
+        def asked(self) -> int:
+            return 3
+
+    class Bad(Good):
+        def asked(self) -> int:
+            return 4
+
+        own, made = 5, classmethod(lambda _: 6)
+
+    assert overridden([Base, Good]) == set()
+    assert {name.rpartition("<locals>.")[2] for name in overridden([Base, Good, Bad])} == {
+        "Bad.asked",
+        "Bad.own",
+        "Bad.made",
+    }
 
 
 def test_few_files_lie_on_the_top_level() -> None:

@@ -6,6 +6,7 @@ What a run's settings are made of depends on its input and output: see `regard.r
 from __future__ import annotations
 
 import difflib
+from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -23,9 +24,13 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True, allow_inf_nan=False)
 
+
+class Tables(Section):
+    """Settings that ask for tables of vectors, as those of a vocabulary do."""
+
+    @abstractmethod
     def rows(self) -> int:
-        """Return about how many rows the tables have that these settings ask for."""
-        return 0
+        """Return about how many rows these tables have."""
 
 
 class Data(Section):
@@ -88,7 +93,7 @@ class Config(Section):
 
     def parameters(self) -> int:
         """Return about how many weights the model has; a vocabulary whose size depends on the data counts as 200."""
-        tables = sum(section.rows() for _, section in self.sections() if isinstance(section, Section))
+        tables = sum(section.rows() for _, section in self.sections() if isinstance(section, Tables))
         return int(self.model.parameters() + tables * self.model.width)
 
 

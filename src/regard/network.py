@@ -33,6 +33,17 @@ class Head(nn.Module, ABC):
         """Return one sum for each term of the loss, (terms,)."""
 
 
+class StatesHead(Head):
+    """A head whose scores come from the states of the backbone alone."""
+
+    @abstractmethod
+    def of(self, states: Context) -> Tensor:
+        """Return the scores of states, (batch, answers, choices)."""
+
+    def forward(self, body: Network, batch: Batch) -> Tensor:
+        return self.of(body.features(batch.source))
+
+
 class TurnsHead(Head):
     """A head whose training has several players, one for each turn of a step."""
 

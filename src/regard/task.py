@@ -15,12 +15,14 @@ from regard.data.batches import Content
 from regard.data.example import Example
 from regard.data.store import Field
 from regard.errors import UserError
+from regard.inference.passes import Passes
 from regard.inputs.input import Batch, Input, Row, Use
+from regard.inspection.invariants import difference
 from regard.inspection.page import Exhibit
 from regard.inspection.recording import paused, watched
 from regard.network import Network
-from regard.outputs.invariants import difference
-from regard.outputs.output import Held, Item, Output, Passes
+from regard.outputs.abilities import Details, Invariant, Joins, Poses, Refuses, Streams, contents_of
+from regard.outputs.output import Held, Item, Looked, Output, Supervised
 
 WIDER = 5  # elements of padding that must change nothing
 
@@ -51,7 +53,7 @@ class Task:
     @property
     def files(self) -> dict[str, bytes]:
         """What input and output learned, as files of a run folder."""
-        return {**self.input.contents(), **self.output.contents()}
+        return {**self.input.contents(), **contents_of(self.output)}
 
     @property
     def passes(self) -> Passes:
@@ -59,7 +61,7 @@ class Task:
 
     def join(self, others: Sequence[Task], names: Sequence[str]) -> None:
         """Answer together with other models from now on; their names are for complaints."""
-        if not self.output.joins:
+        if not isinstance(self.output, Joins):
             raise UserError(f"--with joins models that convert or classify, and this one {self.does}: leave it out.")
         for other, name in zip(others, names, strict=True):
             if type(other.output) is not type(self.output):
@@ -111,11 +113,13 @@ class Task:
 
     def _answers(self, sources: Sequence[Any], first: int, how: Any) -> list[Any]:
         passes = self.passes
+        if isinstance(self.output, Refuses):
+            for source in sources:
+                self.output.refuse(passes, source, how)
         with paused():
             found = self.output.answers(passes, sources, how, first)
         if watched() and len(sources):
-            with torch.no_grad():
-                self.network.eval().scores(self.output.known(passes, sources, found))
+            passes.scores(self.output.known(passes, sources, found))
         return found
 
     def predict(self, sources: Sequence[Any], **changes: Any) -> list[str]:
@@ -143,15 +147,23 @@ class Task:
 
     def stream(self, source: Any, changes: dict[str, Any], write: Callable[[str], None]) -> bool:
         """Write the answer to one source as it is made; False, and nothing is written, if it can only come whole."""
+        if not isinstance(self.output, Streams):
+            return False
         with paused():
-            return self.output.stream(self.passes, source, self.output.changed(changes), write)
+            self.output.stream(self.passes, source, self.output.changed(changes), write)
+        return True
 
     def refuse(self, source: Any, changes: dict[str, Any]) -> None:
         """Refuse a source that cannot be answered."""
         fault = self.input.unreadable(source)
         if fault:
             raise UserError(fault)
-        self.output.refuse(self.passes, source, self.output.changed(changes))
+        if isinstance(self.output, Refuses):
+            self.output.refuse(self.passes, source, self.output.changed(changes))
+
+    def trial(self, source: Any) -> Any:
+        """Return what somebody may ask first, made from a source of the data."""
+        return self.output.trial(source) if isinstance(self.output, Poses) else source
 
     def evaluate(
         self, held: Held, *, quick: bool = False, samples: int = metrics.SAMPLES, **changes: Any
@@ -162,12 +174,24 @@ class Task:
         with paused():
             return self.output.evaluate(self.passes, held, how, quick=quick, samples=samples, **measures)
 
+    def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
+        """Score the answers to items; nothing where they cannot be scored one by one."""
+        return self.output.score(items, answers, samples) if isinstance(self.output, Supervised) else []
+
+    def details(self, items: Sequence[Item], answers: Sequence[str]) -> str:
+        """Return more about an evaluation than its scores, where there is more."""
+        return self.output.details(self.passes, items, answers) if isinstance(self.output, Details) else ""
+
     # ---- looking ----------------------------------------------------------------------------------------------------
 
     def exhibit(self, source: Any, answer: str | None) -> Exhibit:
         """Return one source and its answer (the model's own, or a given one), with all attention."""
         self.network.eval()
-        return self.output.exhibit(self.passes, source, answer)
+        self.refuse(source, {})
+        passes = self.passes
+        given = self.output.looked_at(passes, source, answer)
+        batch = self.output.known(passes, [source], [given])
+        return self.output.exhibit(passes, source, given, Looked(batch, passes.watched(batch)))
 
     @torch.no_grad()
     def invariances(self, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:
@@ -175,7 +199,7 @@ class Task:
         passes = self.passes
         most = self.most + (self.output.use is Use.STREAM)  # the last element of a stream's row is only predicted
         rows = [row for row in rows if passes.length(row) <= most] or list(rows[:1])
-        own = list(self.output.invariances(passes, rows))
+        own = list(self.output.invariances(passes, rows)) if isinstance(self.output, Invariant) else []
         if not any(name.startswith("padding") for name, _ in own):
             batch, wider = (self.output.collate(self.input, rows, extra) for extra in (0, WIDER))
             plain, real = self.network.scores(batch), _real(batch)

@@ -9,6 +9,7 @@ from regard.config import Config
 from regard.data.example import Example
 from regard.data.survey import take_survey
 from regard.outputs import OUTPUTS
+from regard.outputs.abilities import names_in
 from regard.runs.build import build
 from regard.runs.settings import make
 from regard.task import Task
@@ -22,7 +23,7 @@ def config_of(**found: Any) -> Config:
 
 def fresh(config: Config, examples: Sequence[Example[Any, Any]]) -> Task:
     """Return the task of these settings, which has learned from these examples what may be read and answered."""
-    seen = take_survey(iter(examples), OUTPUTS[config.task].names, "")
+    seen = take_survey(iter(examples), names_in(OUTPUTS[config.task]), "")
     task = build(config, learn(config, seen, None))
     task.network.eval()
     return task

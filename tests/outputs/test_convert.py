@@ -14,10 +14,10 @@ from regard.commands.show import _figure
 from regard.data.example import Example
 from regard.data.survey import Survey
 from regard.errors import UserError
+from regard.inference.ensemble import Ensemble, EnsembleState
 from regard.inputs.tokens import Tokens
 from regard.inspection.page import BEGINNING
 from regard.outputs import OUTPUTS
-from regard.outputs.convert.ensemble import Ensemble, EnsembleState
 from regard.outputs.convert.output import FINIS, Conversions, Convert, Search
 from regard.outputs.output import Item
 from regard.runs.settings import make as make_settings
@@ -137,8 +137,8 @@ def test_alignments_count_what_stands_between_blanks_at_every_level(level: str) 
     output = convert(task)
     source, ids = task.input.encode([text])[0][0], output.vocabulary.encode(answer)
     weights = torch.rand(len(ids), len(source)).softmax(-1).numpy()
-    one = replace(task.answers([text])[0][0], ids=ids, weights=weights)
-    found = output._in_words(task.passes, text, one)
+    one = replace(task.answers([text])[0][0], ids=ids)
+    found = output._in_words(task.passes, text, one, weights)
     assert len(weights) > len(found.rows)
     assert (found.rows, found.columns) == (answer.split(), text.split())
     assert found.weights.shape == (len(found.rows), len(found.columns))
@@ -229,7 +229,7 @@ def test_together_the_mean_of_the_probabilities_counts() -> None:
     """Against one pass over the whole sequences; before the last step the rows change places."""
     tasks = [make(kind) for kind in ("transformer", "recurrent")]
     rows, target = [([4, 5, 6], [5, 6, 3]), ([6, 4], [6, 4, 3])], torch.tensor([[5, 6, 3], [6, 4, 3]])
-    together, swapped = Ensemble([task.network.head for task in tasks]), torch.tensor([1, 0])
+    together, swapped = Ensemble([task.network.head.step for task in tasks]), torch.tensor([1, 0])
     batch = tasks[0].batch(rows)
     with torch.no_grad():
         expected = torch.stack([task.network.scores(batch).softmax(-1) for task in tasks]).mean(0).log()

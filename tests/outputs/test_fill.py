@@ -26,12 +26,12 @@ from regard.inspection import page
 from regard.models.bert import bert
 from regard.network import Network
 from regard.outputs.fill import masking
-from regard.outputs.fill.blanks import parse
 from regard.outputs.fill.head import Hidden, MaskedHead, targets_of
 from regard.outputs.fill.output import Fill, Filled, cut
 from regard.runs import checkpoint
 from regard.runs.settings import load as load_settings
 from regard.task import Task
+from regard.text.blanks import parse
 from regard.text.tokenizer import END, PAD, START, UNKNOWN, Tokenizer
 from regard.training.prepare import counts_of
 from tests.conftest import Regard

@@ -23,8 +23,9 @@ from regard.data.batches import BatchReader
 from regard.data.example import Example
 from regard.data.store import Store
 from regard.errors import UserError
+from regard.inference.passes import Passes
 from regard.outputs.convert.output import Convert
-from regard.outputs.output import Held, Passes
+from regard.outputs.output import Held
 from regard.runs import checkpoint, folder
 from regard.text.tokenizer import Tokenizer
 from regard.training import loop

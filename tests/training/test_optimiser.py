@@ -16,6 +16,7 @@ from regard.data.survey import Survey
 from regard.layers.roles import chosen_among
 from regard.network import Network, Player
 from regard.outputs import OUTPUTS
+from regard.outputs.abilities import names_in
 from regard.runs import settings
 from regard.training.optimiser import optimiser, orthogonal, players_of
 from regard.training.prepare import learn
@@ -131,7 +132,7 @@ def test_groups_are_those_of_version_0_1(task: str, kind: str, more: dict[str, A
     texts = ["abc def gab", "fed cab"]
     target = {"tag": "X Y X", "classify": "X"}.get(task, "abc")
     examples = [Example(text, " ".join(target.split()[: len(text.split())]), "-", 1) for text in texts]
-    names = Counter(name for example in examples for name in OUTPUTS[task].names(example.target))
+    names = Counter(name for example in examples for name in names_in(OUTPUTS[task])(example.target))
     input, output = learn(config, Survey(2, examples, [0, 1], "", names), None)
     network = output.network(config, input)[1]
     expected: dict[str, list[str]] = {"muon": [], "decay": [], "plain": []}

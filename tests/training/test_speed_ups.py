@@ -10,8 +10,8 @@ from torch import Tensor
 
 import regard
 from regard.attention import attend, layer
+from regard.layers import softmax
 from regard.layers.dropout import Dropout, keep_mask
-from regard.outputs import softmax
 from regard.outputs.convert import head
 from regard.training import loop
 from regard.training.optimiser import optimiser

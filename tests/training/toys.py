@@ -3,7 +3,6 @@ holes, two players. Task, Network, Head and TurnsHead are the real ones."""
 
 from abc import ABCMeta
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,10 +16,11 @@ from torch.nn.utils.parametrizations import spectral_norm
 from regard.attention import Context
 from regard.data.example import Example
 from regard.data.store import Field, write_store
+from regard.inference.passes import Passes
 from regard.inputs.input import Batch, Input, Row, Source, positions_from
 from regard.metrics import Score
 from regard.network import Head, Network, Player, TurnsHead
-from regard.outputs.output import Held, Item, Output, Passes, halves
+from regard.outputs.output import Held, Item, Output, halves
 from regard.runs import settings
 from regard.task import Task
 from regard.training.distributed import World
@@ -64,17 +64,11 @@ class Frames(Input[NDArray[np.float32]]):
         return str(source)
 
 
-@dataclass(frozen=True)
-class NoHow:
-    """There is nothing to change about how toys answer."""
-
-
 @in_part
 class Marked(Output[float]):
     """The sum of every frame, and a mark for some of them. `scored=False` is an output without metrics."""
 
     fields = (Field("marks", "<u2", tokens=0), Field("labelled", "<u4", tokens=0))  # frames that have a mark
-    how = NoHow()
 
     def __init__(self, turns: tuple[str, ...] = ("all",), *, scored: bool = True, terms: int = 1) -> None:
         self.turns, self.scored, self.terms = turns, scored, terms  # type: ignore[misc]

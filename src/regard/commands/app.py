@@ -291,9 +291,7 @@ def example(model: Any) -> str:
     data = model.config.data
     examples = read(model.config, data.valid or data.train, lambda _: None)
     task = model.task
-    text: str = task.input.text(
-        task.output.trial(next(e.source for e in examples if task.input.text(e.source).strip()))
-    )
+    text: str = task.input.text(task.trial(next(e.source for e in examples if task.input.text(e.source).strip())))
     return text
 
 

@@ -21,6 +21,7 @@ from regard.errors import UserError
 from regard.inputs.input import Row
 from regard.machine import memory as machine_memory
 from regard.outputs import OUTPUTS
+from regard.outputs.abilities import names_in
 from regard.runs import settings, verify
 from regard.runs.build import build, read, shapes
 from regard.runs.model import Model, load, refuse_missing
@@ -65,7 +66,7 @@ def expectation(config: Config, pairs: int) -> str:
     It is tried with vocabularies and batches of the first SAMPLE of so many pairs.
     """
     data, output = config.data, OUTPUTS[config.task]
-    seen = take_survey(islice(read(config, data.train, lambda _: None), SAMPLE), output.names, "")
+    seen = take_survey(islice(read(config, data.train, lambda _: None), SAMPLE), names_in(output), "")
     origin = load(config.training.start).task if config.training.start else None
     parts = learn(config, seen, origin and (origin.input, origin.output))
     count = sum(math.prod(shape) for shape in shapes(config, parts).values())

@@ -68,19 +68,19 @@ def evaluate(
         known = {item.example.key: answer for item, answer in zip(items, answers, strict=True)}
         lines = [known[key] for key in keys] if joined else answers
         output.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    details = model.task.output.details(model.task.passes, items, answers)
+    details = model.task.details(items, answers)
     return Report(scores, _by_length(model, items, answers) if by_length else [], details)
 
 
 def _by_length(model: Model, items: Sequence[Item], answers: list[str]) -> list[metrics.Bucket]:
     """Return the first metric for short and for long sources apart."""
     task = model.task
-    if len(answers) != len(items) or not task.output.score(items[:1], answers[:1], 0):
+    if len(answers) != len(items) or not task.score(items[:1], answers[:1], 0):
         raise UserError(f"--by-length means nothing to a model that {task.does}: leave it out.")
 
     def first(found: Sequence[str], references: Sequence[Sequence[str]]) -> metrics.Score:
         some = [items[0]._replace(expected=list(allowed)) for allowed in references]
-        return task.output.score(some, found, 0)[0]
+        return task.score(some, found, 0)[0]
 
     sources, references = [item.example.source for item in items], [item.expected for item in items]
     return metrics.by_length(sources, answers, references, first, length=task.input.length)

@@ -31,9 +31,10 @@ from numpy.typing import NDArray
 from regard.data.store import Store
 from regard.errors import UserError
 from regard.exchange import ctranslate2
+from regard.inference.passes import Passes
 from regard.inputs.input import Row
 from regard.outputs.convert.output import Conversion, Convert, Search
-from regard.outputs.output import Item, Passes, halves
+from regard.outputs.output import Item, halves
 from regard.runs import checksums
 from regard.runs.folder import CACHE
 from regard.runs.model import Model, loaded

@@ -24,6 +24,7 @@ from regard.exchange.tokenizer import published
 from regard.inputs import INPUTS
 from regard.layers.stem import Marks
 from regard.outputs import OUTPUTS
+from regard.outputs.abilities import contents_of
 from regard.runs import checkpoint, checksums, settings
 from regard.runs.build import Parts, read, shapes
 from regard.runs.folder import quoted, refuse_unwritable
@@ -89,7 +90,7 @@ def _write_run(run: Path, config: Config, parts: Parts, state: dict[str, Tensor]
         "model.safetensors": checkpoint.as_bytes(state),
         "README.md": ("\n".join(card) + "\n").encode(),
         **input.contents(),
-        **output.contents(),
+        **contents_of(output),
     }
     with checksums.writing(run):
         run.mkdir(parents=True, exist_ok=True)

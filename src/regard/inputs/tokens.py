@@ -16,7 +16,7 @@ from torch import nn
 
 from regard import metrics
 from regard.attention import Context
-from regard.config import Section
+from regard.config import Section, Tables
 from regard.data.batches import pad
 from regard.data.format import Format
 from regard.data.recognition import Files, recognise_samples
@@ -41,7 +41,7 @@ BEGIN, FINISH, FINIS = "▶", "■", "∎"  # START and END in pictures; the end
 PARTS = ("words", *SUB_WORDS)  # levels whose tokens may be parts of a word: at that of words, its punctuation marks
 
 
-class TokenSettings(Section):
+class TokenSettings(Tables):
     """How texts are cut into tokens."""
 
     vocabulary: ClassVar[bool] = True

@@ -12,13 +12,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from regard.errors import UserError
-from regard.inspection.view import Drawing
+from regard.inspection.view import Drawing, View
 from regard.text.display import visible
 
 if TYPE_CHECKING:
@@ -73,6 +73,13 @@ class Exhibit:
     words: Mapping[Side, WordGroups] = field(default_factory=dict)
     drawing: Drawing | None = None
 
+    @classmethod
+    def of(cls, source: View, target: View, maps: Sequence[Map], text: str, drawing: Drawing | None = None) -> Self:
+        """Return the exhibit of two views: the words of each that is shown in words are known."""
+        views: dict[Side, View] = {"source": source, "target": target}
+        words = {side: WordGroups(v.labels, v.groups) for side, v in views.items() if v.groups is not None and v.merged}
+        return cls(source.names, target.names, maps, text, words, drawing)
+
     def tokens(self) -> dict[Side, list[str]]:
         """Return the tokens of each side that the maps use."""
         sides: dict[Side, list[str]] = {"source": [*self.source], "target": [*self.target]}
@@ -117,6 +124,11 @@ def maps(seen: "Mapping[str, Seen]", sides: Callable[[str], tuple[Side, Side]]) 
         weights = np.stack([np.broadcast_to(layer, (most, *layer.shape[1:])) for layer in layers])
         result.append(Map(name.removeprefix("head."), *sides(name), weights))
     return result
+
+
+def influence(weights: NDArray[np.float32]) -> Map:
+    """Return the map of how much each of m answers depends on each of n vectors, (m, n), where no attention says it."""
+    return Map("influence (by the gradient)", "target", "source", weights[None, None])
 
 
 def _kind(key: str) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.errors import UserError
+
 
 @dataclass(frozen=True)
 class View:
@@ -59,6 +61,14 @@ def joined(pieces: Sequence[str], groups: Sequence[int]) -> list[str]:
     for piece, group in zip(pieces, groups, strict=True):
         words[group] = words.get(group, "") + piece.removeprefix("▁")
     return [words[group] for group in sorted(words)]
+
+
+def refuse_unseeable(text: str, count: int, most: int, of: str = "tokens", why: str = "") -> None:
+    """Refuse a text that is empty, or has more than the `most` tokens that can be shown."""
+    if not count:
+        raise UserError(f"The text {f'{text!r} ' if text else ''}is empty: there is nothing to look at.")
+    if count > most:
+        raise UserError(f"The text is too long to show: {count:,} {of}, expected at most {most:,}{why}.")
 
 
 @dataclass(frozen=True)

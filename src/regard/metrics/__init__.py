@@ -17,7 +17,7 @@ from regard.metrics.labels import (
     spans,
     tag_accuracy,
 )
-from regard.metrics.likelihoods import bits_per_character, cross_entropy, perplexity
+from regard.metrics.likelihoods import bits_per_character, cross_entropy, hidden_words, perplexity
 from regard.metrics.scores import (
     SAMPLES,
     SEED,
@@ -71,6 +71,7 @@ __all__ = [
     "cross_entropy",
     "evaluate",
     "exact_match",
+    "hidden_words",
     "macro_f1",
     "perplexity",
     "ranked",

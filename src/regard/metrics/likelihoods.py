@@ -6,11 +6,13 @@ characters. Both are summed before dividing: the result does not depend on how t
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from regard.errors import UserError
-from regard.metrics.scores import SAMPLES, SEED, Formula, Score, make_score
+from regard.metrics.scores import SAMPLES, SEED, Formula, Score, make_score, percentage
 
 
 def cross_entropy(losses: Sequence[float], tokens: Sequence[int], *, samples: int = SAMPLES, seed: int = SEED) -> Score:
@@ -31,6 +33,20 @@ def bits_per_character(
 ) -> Score:
     """Return Σ −log₂ p / characters: comparable between models with any vocabulary."""
     return _score("bits_per_character", losses, characters, _bits, "unit:character|log:2", samples, seed)
+
+
+def hidden_words(totals: NDArray[np.float64], rate: float, *, whole: bool, samples: int = SAMPLES) -> list[Score]:
+    """Return 100 · words found ÷ words hidden, and exp(mean −log p of a hidden token given all that is not hidden).
+
+    `totals` has for each item: words found, words hidden, tokens hidden, Σ −log p.
+    """
+    signature = f"hidden:{100 * rate:.3g}%|unit:{'word' if whole else 'token'}|at-once|fixed-by-item"
+    found, tokens, losses = totals[:, :2].astype(np.int64), totals[:, 2].astype(np.int64), totals[:, 3]
+    surprise = perplexity(losses.tolist(), tokens.tolist(), samples=samples)
+    return [
+        make_score("accuracy", found, percentage, signature, samples, SEED),
+        replace(surprise, name="pseudo_perplexity", signature=signature),
+    ]
 
 
 def _score(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from regard.config import Section
+from regard.config import Section, Tables
 
 PositionKind = Literal[
     "sinusoidal", "learned", "recurrent", "floater", "rotary", "alibi", "t5", "shaw", "transformer-xl", "none"
@@ -32,15 +33,16 @@ class Kind(Section):
     kind: str
     width: int
 
+    @abstractmethod
     def parameters(self) -> int:
         """Return about how many weights there are, without tables."""
-        return self.width**2
 
 
 class Layers(Kind):
     """A stack of Transformer layers."""
 
     products: ClassVar[int] = 4  # matrices of width × width in the attention of a layer
+    feeds: ClassVar[int] = 2  # matrices of width × hidden
 
     layers: int = Field(4, ge=1, le=1000, description="layers, on each side where there are two")
     width: Width = 256
@@ -50,16 +52,17 @@ class Layers(Kind):
     norm: Literal["pre", "post"] = Field("pre", description="layer normalisation before or after each part")
 
     def parameters(self) -> int:
-        """Return the number of weights of the layers of one side, without tables."""
-        return self.layers * (self.products * self.width**2 + 2 * self.width * self.hidden)
+        return self.layers * (self.products * self.width**2 + self.feeds * self.width * self.hidden)
 
 
 # ---- encoder and decoder -------------------------------------------------------------------------------------------
 
 
-class TransformerPair(Layers):
+class TransformerPair(Layers, Tables):
     """An encoder and a decoder of Transformer layers."""
 
+    products: ClassVar[int] = 12
+    feeds: ClassVar[int] = 4
     # `model.size` stands for layers of each side, width, hidden width of the feed-forward parts, and heads.
     sizes: ClassVar[dict[str, dict[str, int]]] = {
         "tiny": {"layers": 4, "width": 128, "hidden": 256, "heads": 4},
@@ -79,12 +82,11 @@ class TransformerPair(Layers):
     ngrams: NgramLength = 1
     buckets: Buckets = 2**17
 
-    def parameters(self) -> int:
-        tables = self.buckets * self.width if self.ngrams > 1 else 0
-        return self.layers * (12 * self.width**2 + 4 * self.width * self.hidden) + tables
+    def rows(self) -> int:
+        return self.buckets if self.ngrams > 1 else 0
 
 
-class RecurrentPair(Kind):
+class RecurrentPair(Kind, Tables):
     """An encoder and a decoder that are RNNs."""
 
     kind: Literal["recurrent"] = Field("recurrent", description="transformer or recurrent")
@@ -114,8 +116,10 @@ class RecurrentPair(Kind):
 
     def parameters(self) -> int:
         gates = 4 if self.cell == "lstm" else 3
-        tables = self.buckets * self.width if self.ngrams > 1 else 0
-        return self.width**2 * ((8 * self.layers - 1) * gates + 12) + tables
+        return self.width**2 * ((8 * self.layers - 1) * gates + 12)
+
+    def rows(self) -> int:
+        return self.buckets if self.ngrams > 1 else 0
 
 
 # ---- encoders alone ------------------------------------------------------------------------------------------------
@@ -170,6 +174,9 @@ class DeepSetsKind(Kind):
     kind: Literal["deepsets"] = Field("deepsets", description="which network: each token alone")
     width: int = Field(128, ge=2, le=65536, description="width of embeddings and features")
     dropout: DropoutRate = 0.5
+
+    def parameters(self) -> int:
+        return self.width**2
 
 
 # ---- language models -----------------------------------------------------------------------------------------------

@@ -1,39 +1,36 @@
 """Outputs: from targets to arrays, from features to a loss, to answers, to text and JSON, and to scores.
 
-An output does not know what its input is. A new one is one file with a subclass of `Output` and its head, and its line
-in `regard.outputs.OUTPUTS`. Methods are abstract or final: nothing concrete is overridden.
+An output does not know what its input is. A new one is one file with a subclass of `Output` or of `Supervised` and its
+head, and its line in `regard.outputs.OUTPUTS`. Methods are abstract or final: nothing concrete is overridden. What only
+some outputs do, such as learning names or streaming, is in `regard.outputs.abilities`: an output inherits what it can.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import islice
-from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from regard import metrics
 from regard.config import Config
-from regard.data.batches import by_budget, in_shares
 from regard.data.example import Example
 from regard.data.store import Field
 from regard.data.survey import Survey
 from regard.errors import UserError
-from regard.inference.threads import side_by_side
-from regard.inputs.input import Batch, Chosen, Input, Row, Source, Use, moved
+from regard.inference.passes import Passes
+from regard.inputs.input import Batch, Chosen, Input, Row, Source, Use
 from regard.inspection.page import Exhibit
-from regard.inspection.recording import paused
+from regard.inspection.recording import Seen
 from regard.network import Network
 
 A = TypeVar("A")  # the answer to one source
-BUDGET = 8192  # elements answered at once
 CHUNK = 10_000  # examples encoded at once
-SHARE = 400  # elements, read and written, that are worth a thread of their own
+Lines = list[tuple[float | None, str]]  # what is printed of an answer, each line with its score
 
 
 class Item(NamedTuple):
@@ -50,72 +47,21 @@ class Held(NamedTuple):
     rows: Sequence[Row]
 
 
-class Rows(Protocol):
-    """Work on a padded batch of rows, with their numbers; a result for each."""
+class Looked(NamedTuple):
+    """The pass of one source with its answer through the network, and where each attention looked in it."""
 
-    def __call__(self, source: Source, numbers: list[int]) -> Iterable[Any]: ...
+    batch: Batch
+    seen: Mapping[str, Seen]
 
 
-class Passes:
-    """Passes of rows through a network: sorted by length, cut by budget, and back in order. `others` are the passes of
-    models that answer together with this one, `most` the elements of a row that the network reads at once."""
-
-    def __init__(self, input: Input[Any], network: Network, most: int, others: Sequence[Passes] = ()) -> None:
-        self.input, self.network, self.most, self.others = input, network, most, tuple(others)
-
-    def length(self, row: Row) -> int:
-        """Return what a row costs in a batch."""
-        return round(len(row[0]) * self.input.fields[0].tokens)
-
-    def each(
-        self, rows: Sequence[Row], work: Rows, *, sizes: Sequence[int] | None = None, budget: int | None = None
-    ) -> list[Any]:
-        """Return what `work` makes of each row that is not empty, None for the others.
-
-        `sizes` say what each row costs where that is not its length; work of such rows is spread over threads.
-        """
-        if self.network.training:
-            self.network.eval()
-        numbers = [i for i, row in enumerate(rows) if len(row[0])]
-        cost = sizes or [self.length(row) + 2 for row in rows]
-        order = sorted(numbers, key=lambda i: (cost[i], len(rows[i][0])))
-        found: list[Any] = [None] * len(rows)
-        if sizes is None:
-            parts = list(by_budget(order, list(cost), budget or BUDGET))
-        else:
-            parts = in_shares(order, list(cost), budget or BUDGET, SHARE, torch.get_num_threads())
-
-        @torch.no_grad()
-        def run(chosen: list[int]) -> list[Any]:
-            with paused():  # a thread has neither the caller's `no_grad` nor its context variables
-                return list(work(self.collate([rows[i] for i in chosen]), chosen))
-
-        results = map(run, parts) if sizes is None else side_by_side(run, parts)
-        for chosen, some in zip(parts, results, strict=True):
-            for i, result in zip(chosen, some, strict=True):
-                found[i] = result
-        return found
-
-    def in_parts(self, rows: Sequence[Row], work: Rows) -> list[list[Any]]:
-        """Return the results for the parts of each row, where rows that are too long are read in parts."""
-        parts = [(i, part) for i, row in enumerate(rows) for part in self.input.parts(row, self.most)]
-        results: list[list[Any]] = [[] for _ in rows]
-        for (i, _), result in zip(parts, self.each([part for _, part in parts], work), strict=True):
-            results[i].append(result)
-        return results
-
-    def first_parts(self, sources: Sequence[Any]) -> list[Row]:
-        """Return the rows of some sources, as far as the network reads at once."""
-        return [next(iter(self.input.parts(row, self.most)), row) for row in self.input.encode(sources)]
-
-    def collate(self, rows: Sequence[Row]) -> Source:
-        return moved(self.input.collate(rows), self.network.device)
+@dataclass(frozen=True)
+class NoOptions:
+    """There is nothing to change about how answers are made."""
 
 
 class Output(ABC, Generic[A]):
     """What comes out. `how` says how answers are made, unless that is changed."""
 
-    name: ClassVar[str]  # of the task
     does: ClassVar[str]  # "converts sequences": for sentences about it
     settings: ClassVar[type[Config]]
     use: ClassVar[Use]
@@ -125,19 +71,13 @@ class Output(ABC, Generic[A]):
     printed: ClassVar[frozenset[str]] = frozenset()  # options that change what is printed
     measures: ClassVar[frozenset[str]] = frozenset()  # options of an evaluation
     draws: ClassVar[bool] = False  # answers at random, unless told otherwise
-    joins: ClassVar[bool] = False  # answers together with other models
     contiguous: ClassVar[bool] = False  # the end of the data is held out, rather than some of it from all over
     turns: ClassVar[tuple[str, ...]] = ("all",)  # of a step of training
-    files: ClassVar[tuple[str, ...]] = ()  # the names of what `contents` writes
-    fields: tuple[Field, ...]  # of a stored row, behind those of the input
-    how: Any
+    files: ClassVar[tuple[str, ...]] = ()  # the names of what one that `Learns` writes
+    fields: tuple[Field, ...] = ()  # of a stored row, behind those of the input
+    how: Any = NoOptions()
 
     # ---- from settings and data -----------------------------------------------------------------------------------
-
-    @staticmethod
-    @abstractmethod
-    def names(target: Any) -> Sequence[str]:
-        """Return the names of the classes in a target, where there are classes."""
 
     @classmethod
     @abstractmethod
@@ -146,25 +86,12 @@ class Output(ABC, Generic[A]):
 
     @classmethod
     @abstractmethod
-    def learn(cls, config: Any, input: Input[Any], seen: Survey, origin: Output[Any] | None) -> Self:
-        """Learn what may be answered; `origin` is the output of the run that a training starts from."""
-
-    @classmethod
-    @abstractmethod
-    def load(cls, config: Any, input: Input[Any], folder: Path) -> Self:
-        """Load what `contents` wrote."""
-
-    @abstractmethod
-    def contents(self) -> dict[str, bytes]:
-        """Return what was learned, as files of a run folder."""
+    def made(cls, config: Any, input: Input[Any], learned: Any) -> Self:
+        """Return the output of these settings; `learned` is what one that `Learns` has learned or loaded, else None."""
 
     @abstractmethod
     def network(self, config: Any, input: Input[Any]) -> tuple[Input[Any], Network]:
         """Return the network of these settings with fresh weights, and the input with the marks that it wants."""
-
-    @abstractmethod
-    def settled(self, config: Any, counts: NDArray[np.int32]) -> dict[str, Any]:
-        """Return settings that follow from the counts (rows, fields) of the stored rows, {"decoding.factor": 1.5}."""
 
     # ---- training -------------------------------------------------------------------------------------------------
 
@@ -187,14 +114,6 @@ class Output(ABC, Generic[A]):
     # ---- answers --------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def refuse(self, passes: Passes, source: Any, how: Any) -> None:
-        """Refuse a source that cannot be answered."""
-
-    @abstractmethod
-    def refuse_other(self, passes: Passes, other: Passes, output: Output[Any], name: str) -> None:
-        """Refuse to answer together with a model that does not fit."""
-
-    @abstractmethod
     def answers(self, passes: Passes, sources: Sequence[Any], how: Any, first: int = 0) -> list[A]:
         """Answer each source; the first is line `first` of the input, for draws."""
 
@@ -203,7 +122,7 @@ class Output(ABC, Generic[A]):
         """Return an answer as targets are written."""
 
     @abstractmethod
-    def as_text(self, answer: A) -> list[tuple[float | None, str]]:
+    def as_text(self, answer: A) -> Lines:
         """Return the lines that are printed of an answer, each with its score."""
 
     @abstractmethod
@@ -217,22 +136,7 @@ class Output(ABC, Generic[A]):
         """Score held-out items, the first score being what training stops on; and the answers, where there are any.
         `quick` may search less well."""
 
-    @abstractmethod
-    def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
-        """Score the answers to items; nothing where they cannot be scored one by one."""
-
-    @abstractmethod
-    def details(self, passes: Passes, items: Sequence[Item], answers: Sequence[str]) -> str:
-        """Return more about an evaluation than its scores."""
-
-    @abstractmethod
-    def trial(self, source: Any) -> Any:
-        """Return what somebody may ask first, made from a source of the data."""
-
-    @abstractmethod
-    def stream(self, passes: Passes, source: Any, how: Any, write: Callable[[str], None]) -> bool:
-        """Write the answer to one source as it is made; False from an output whose answers come whole."""
-
+    @final
     def changed(self, changes: Mapping[str, Any], *, scored: bool = True) -> Any:
         """Return `how` with these changes; scores that nobody reads need not be computed."""
         for name in changes:
@@ -248,13 +152,65 @@ class Output(ABC, Generic[A]):
         """Return one batch in which the answers are given, in order: where the network looks in it can be recorded."""
 
     @abstractmethod
-    def exhibit(self, passes: Passes, source: Any, answer: str | None) -> Exhibit:
-        """Return one source and its answer (the model's own, or a given one), with all attention."""
+    def looked_at(self, passes: Passes, source: Any, answer: str | None) -> A:
+        """Return the answer that is looked at: the model's own, or a given one. Refuse what cannot be shown."""
 
     @abstractmethod
-    def invariances(self, passes: Passes, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:
-        """Yield what must hold for every trained model of this kind beyond padding and batch, and the largest
-        difference."""
+    def exhibit(self, passes: Passes, source: Any, answer: A, looked: Looked) -> Exhibit:
+        """Return one source and the answer that is looked at, with all attention."""
+
+
+class Supervised(Output[A]):
+    """An output with a target for each source. A row holds both, and answers are scored one by one."""
+
+    alternatives: ClassVar[bool] = False  # targets of the same source are all right
+
+    @abstractmethod
+    def target(self, source: Source, rows: Sequence[Row], extra: int = 0) -> Any:
+        """Return the fields of the output of some rows as padded tensors; `source` are those of the input."""
+
+    @abstractmethod
+    def row(self, answer: A) -> Row:
+        """Return an answer as the fields of a stored row."""
+
+    @abstractmethod
+    def held_answers(self, passes: Passes, held: Held, how: Any, *, quick: bool) -> list[A]:
+        """Answer held-out items; `quick` may search less well."""
+
+    @abstractmethod
+    def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
+        """Score the answers to items."""
+
+    @final
+    def collate(self, input: Input[Any], rows: Sequence[Row], extra: int = 0) -> Batch:
+        sources, targets = halves(input, rows)
+        source = input.collate(sources, extra)
+        return Batch(source, self.target(source, targets, extra))
+
+    @final
+    def items(self, examples: Iterable[Example[Any, Any]]) -> list[Item]:
+        """Return an item for each example, or for each source with all its targets where these are alternatives."""
+        if not self.alternatives:
+            return [Item(example, [example.target]) for example in examples]
+        joined: dict[str, Item] = {}
+        for example in examples:
+            expected = joined.setdefault(example.key, Item(example, [])).expected
+            if example.target not in expected:
+                expected.append(example.target)
+        return list(joined.values())
+
+    @final
+    def evaluate(
+        self, passes: Passes, held: Held, how: Any, *, quick: bool, samples: int, **measures: Any
+    ) -> tuple[list[metrics.Score], list[str]]:
+        del measures
+        answers = [self.as_target(answer) for answer in self.held_answers(passes, held, how, quick=quick)]
+        return self.score(held.items, answers, samples), answers
+
+    @final
+    def known(self, passes: Passes, sources: Sequence[Any], answers: Sequence[A]) -> Batch:
+        source = passes.input.collate(passes.first_parts(sources))
+        return Batch(source, self.target(source, [self.row(answer) for answer in answers]))
 
 
 def paired(
@@ -273,21 +229,3 @@ def halves(input: Input[Any], rows: Sequence[Row]) -> tuple[list[Row], list[Row]
     """Cut rows into the input's fields and the output's."""
     cut = len(input.fields)
     return [row[:cut] for row in rows], [row[cut:] for row in rows]
-
-
-def by_answers(
-    output: Output[A], items: Sequence[Item], answers: Sequence[A], samples: int
-) -> tuple[list[metrics.Score], list[str]]:
-    """Score the answers to items as targets are written."""
-    texts = [output.as_target(answer) for answer in answers]
-    return output.score(items, texts, samples), texts
-
-
-def each_alone(examples: Iterable[Example[Any, Any]]) -> list[Item]:
-    """Return an item for each example, its target being what is expected."""
-    return [Item(example, [example.target]) for example in examples]
-
-
-def public(how: Any) -> frozenset[str]:
-    """Return the names of the fields of options that a user may change."""
-    return frozenset(field.name for field in fields(how) if not field.name.startswith("_"))

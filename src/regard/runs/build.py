@@ -21,6 +21,7 @@ from regard.inputs.input import Input
 from regard.machine import is_shortage, memory
 from regard.network import Network
 from regard.outputs import OUTPUTS
+from regard.outputs.abilities import Learns
 from regard.outputs.output import Output
 from regard.runs import checkpoint, upgrade
 from regard.task import Task
@@ -94,7 +95,7 @@ def load_parts(config: Config, folder: Path, *, old: bool = False) -> Parts:
     output = OUTPUTS[config.task]
     names = upgrade.files(config.task, old=old)
     input = INPUTS[config.input].load(folder, config.reading, output.use, names)
-    return input, output.load(config, input, folder)
+    return input, output.made(config, input, output.load(folder) if issubclass(output, Learns) else None)
 
 
 def form_of(config: Config, paths: Sequence[str | Path]) -> Format:

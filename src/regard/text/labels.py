@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from regard.text.tokenizer import SPECIALS, Tokenizer
 
 BLANK = "␣"  # inside a name or a word: the tokenizer cuts at every kind of blank, the no-break one too
-FIRST = len(SPECIALS)
+FIRST = len(SPECIALS)  # the first id that stands for something in the text
 
 
 def closed(name: str) -> str:

@@ -15,6 +15,7 @@ from regard.data.survey import Survey, take_survey
 from regard.errors import UserError
 from regard.inputs import INPUTS
 from regard.outputs import OUTPUTS
+from regard.outputs.abilities import names_in
 from regard.runs.settings import make, refuse_unfit
 
 
@@ -39,7 +40,7 @@ def choose(
     input, output = INPUTS[form.input], OUTPUTS[name]
     skipped: list[Fault] = []
     examples = inputs.read(train, form, skipped.append if faults == "skip" else None, encoding)
-    seen = replace(take_survey(examples, output.names, form.description), given=given or {})
+    seen = replace(take_survey(examples, names_in(output), form.description), given=given or {})
     if not seen.count:
         raise UserError(f"{train[0]}: there is nothing in it to train on.")
     wanted, why_reading = input.choose(seen, output.use)

@@ -23,6 +23,7 @@ from regard.errors import UserError
 from regard.inputs import INPUTS
 from regard.inputs.input import Row
 from regard.outputs import OUTPUTS
+from regard.outputs.abilities import Learns, Settles, contents_of
 from regard.outputs.output import Held
 from regard.runs import checksums, settings
 from regard.runs.build import Parts, build, files_of, load_parts, read, shapes
@@ -109,13 +110,14 @@ def learn(config: Config, seen: Survey, origin: Parts | None) -> Parts:
     if config.joint:
         sources = [text for example in seen.examples for text in (example.source, example.target)]
     input = INPUTS[config.input].learn(config.reading, output.use, sources, before[0])
-    return input, output.learn(config, input, seen, before[1])
+    learned = output.learn(config, input, seen, before[1]) if issubclass(output, Learns) else None
+    return input, output.made(config, input, learned)
 
 
 def _settled(config: Config, run: Path, store: Store) -> tuple[Config, Task]:
     """Return the settings with those that follow from the stored rows, and the task that they describe."""
     output = load_parts(config, run)[1]
-    found = output.settled(config, store.lengths)
+    found = output.settled(store.lengths) if isinstance(output, Settles) else {}
     config = settings.override(config, [f"{key}={value}" for key, value in found.items()]) if found else config
     task = build(config, load_parts(config, run))
     task.input.prepare(task.network.stem, lambda: (store[i] for i in range(len(store))))
@@ -174,7 +176,7 @@ def _make(
     parts = learn(config, split.learning(), origin)
     shapes(config, parts)  # a model that cannot be built is refused before all rows are written
     input, output = parts
-    contents = input.contents() | output.contents()
+    contents = input.contents() | contents_of(output)
     cache = run / CACHE
     with checksums.writing(run):
         cache.mkdir(exist_ok=True)

@@ -14,6 +14,7 @@ from regard.data.lines import OnFault
 from regard.data.survey import Survey, take_survey
 from regard.errors import UserError
 from regard.outputs import OUTPUTS
+from regard.outputs.abilities import names_in
 from regard.outputs.output import Item, Output
 from regard.runs.build import form_of, read
 
@@ -90,7 +91,7 @@ def survey(config: Config, on_fault: OnFault | None = None) -> Survey:
     paths = config.data.train
     form = form_of(config, paths)
     examples = inputs.read(paths, form, on_fault, config.data.encoding)
-    return take_survey(examples, OUTPUTS[config.task].names, form.description)
+    return take_survey(examples, names_in(OUTPUTS[config.task]), form.description)
 
 
 def examples_of(config: Config, seen: Survey, on_fault: OnFault | None = None) -> Iterator[AnyExample]:

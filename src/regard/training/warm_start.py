@@ -9,6 +9,7 @@ from regard.errors import UserError
 from regard.inputs.input import Use
 from regard.layers.roles import CHOICE, TABLE, roles_of
 from regard.outputs import OUTPUTS
+from regard.outputs.abilities import contents_of
 from regard.runs import settings
 from regard.task import Task
 
@@ -69,7 +70,7 @@ def take_weights(task: Task, origin: Task, where: Path) -> str:
 
     Weights that choose between classes are of use only where the classes are the same.
     """
-    same = type(task.output) is type(origin.output) and task.output.contents() == origin.output.contents()
+    same = type(task.output) is type(origin.output) and contents_of(task.output) == contents_of(origin.output)
     theirs = dict(origin.network.named_parameters())
     total = whole = parts = both = 0
     for name, parameter, role in roles_of(task.network):

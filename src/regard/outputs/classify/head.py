@@ -16,7 +16,7 @@ from regard.backbones.recurrent import Glimpse
 from regard.inputs.input import Batch
 from regard.layers.dropout import Dropout
 from regard.layers.roles import chosen_among
-from regard.network import Head, Network
+from regard.network import Network, StatesHead, table_of
 
 
 class Pool(nn.Module):
@@ -66,7 +66,7 @@ def pool(kind: str, width: int) -> Pool | OneState:
     return OneState(last=kind == "last")
 
 
-class ClassifyHead(Head):
+class ClassifyHead(StatesHead):
     """`language` is the weight of an auxiliary language-model loss, by the `table` of an alphabet as output layer, for
     backbones that only look back."""
 
@@ -85,24 +85,19 @@ class ClassifyHead(Head):
         self.dropout, self.smoothing, self.language = Dropout(dropout), smoothing, language
 
     def of(self, states: Context) -> Tensor:
-        """Return logits of the labels, (batch, labels), from the states of the backbone."""
+        """Return logits of the labels, (batch, 1, labels), from the states of the backbone."""
         logits: Tensor = self.output(self.dropout(self.pool(states)))
-        return logits
-
-    def forward(self, body: Network, batch: Batch) -> Tensor:
-        """Return logits of the labels, (batch, 1, labels)."""
-        return self.of(body.features(batch.source)).unsqueeze(1)
+        return logits.unsqueeze(1)
 
     def loss(self, body: Network, batch: Batch, turn: str) -> Tensor:  # noqa: ARG002
         """Return the sum of −log p(label); with the auxiliary loss L_3 = L_2 + λ L_1 (Radford et al. 2018, 3.2), L_1
         being the mean −log p(next token) of each row."""
         states = body.features(batch.source)
-        loss = cross_entropy(self.of(states), batch.target, reduction="sum", label_smoothing=self.smoothing)
+        loss = cross_entropy(self.of(states)[:, 0], batch.target, reduction="sum", label_smoothing=self.smoothing)
         if not self.language:
             return loss.unsqueeze(0)
-        table = body.stem.table
-        assert isinstance(table, nn.Embedding)
-        extra = next_tokens(states.values, batch.source.values[0], batch.source.real, table.weight).sum()
+        table = table_of(body.stem).weight
+        extra = next_tokens(states.values, batch.source.values[0], batch.source.real, table).sum()
         return torch.stack((loss, self.language * extra))
 
 

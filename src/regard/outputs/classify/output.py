@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -19,13 +18,16 @@ from regard.data.example import Example
 from regard.data.store import Field
 from regard.data.survey import Survey
 from regard.errors import UserError
-from regard.inputs.input import Batch, Chosen, Input, Row, Use, moved
+from regard.inference.passes import Passes
+from regard.inputs.input import Batch, Chosen, Input, Row, Source, Use
 from regard.inspection import page
+from regard.inspection.invariants import difference
 from regard.inspection.page import Exhibit
-from regard.inspection.recording import attentions, watch
-from regard.inspection.view import Drawing, View
+from regard.inspection.recording import Seen
+from regard.inspection.view import Drawing, View, refuse_unseeable
 from regard.layers.stem import Marks
 from regard.models.encoder import Each
+from regard.models.encoders import encoder_of
 from regard.models.settings import (
     BertKind,
     DeepSetsKind,
@@ -35,13 +37,11 @@ from regard.models.settings import (
     TransformerEncoderKind,
 )
 from regard.network import Network
-from regard.outputs.classes import Classes
+from regard.outputs.abilities import Chooses, Details, Invariant, Joins
 from regard.outputs.classify.head import ClassifyHead, OneState, pool
-from regard.outputs.encoders import encoder_of
-from regard.outputs.invariants import difference
-from regard.outputs.output import Held, Item, Output, Passes, by_answers, each_alone, halves, paired
-from regard.outputs.saliency import saliency
+from regard.outputs.output import Held, Item, Lines, Looked, Supervised, halves, paired
 from regard.text import labels
+from regard.text.classes import Classes
 
 SHOWN = 500  # elements that a picture can hold
 AnyEncoder = Annotated[
@@ -74,43 +74,26 @@ class Label:
     probabilities: dict[str, float]
 
 
-@dataclass(frozen=True)
-class Nothing:
-    """There is nothing to change about how labels are chosen."""
-
-
-class Classify(Output[Label]):
+class Classify(Supervised[Label], Chooses, Joins, Details, Invariant):
     """Labels out. A row that is too long is read in parts, whose probabilities are averaged."""
 
-    name = "classify"
-    does = "labels texts"
+    does, reads = "labels texts", "classify"
     settings = ClassifySettings
     use = Use.LABEL
-    reads = "classify"
-    joins = True
     files: ClassVar[tuple[str, ...]] = ("labels.json",)
     fields = (Field("label", "<u2", tokens=1),)
-    how = Nothing()
 
     def __init__(self, classes: Classes, terms: int = 1) -> None:
         self.classes, self.terms = classes, terms
 
     @staticmethod
-    def names(target: Any) -> Sequence[str]:
+    def names(target: str) -> tuple[str]:
         return (target,)
 
     @classmethod
-    def learn(cls, config: ClassifySettings, input: Input[Any], seen: Survey, origin: Output[Any] | None) -> Self:
+    def made(cls, config: ClassifySettings, input: Input[Any], learned: Classes) -> Self:
         del input
-        before = origin.classes if isinstance(origin, Classify) else None
-        return cls(Classes.learn(seen.names, " ", before), _terms(config))
-
-    @classmethod
-    def load(cls, config: ClassifySettings, input: Input[Any], folder: Path) -> Self:  # noqa: ARG003
-        return cls(Classes.load(folder / "labels.json"), _terms(config))
-
-    def contents(self) -> dict[str, bytes]:
-        return {"labels.json": self.classes.vocabulary.as_bytes()}
+        return cls(learned, 2 if isinstance(config.model, GptEncoderKind) and config.model.language else 1)
 
     def network(self, config: ClassifySettings, input: Input[Any]) -> tuple[Input[Any], Network]:
         model, pooling = config.model, config.output.pooling
@@ -130,9 +113,6 @@ class Classify(Output[Label]):
         )
         return input, Network(input.module(stem), backbone, head)
 
-    def settled(self, config: ClassifySettings, counts: NDArray[np.int32]) -> dict[str, Any]:  # noqa: ARG002
-        return {}
-
     # ---- training -------------------------------------------------------------------------------------------------
 
     def rows(self, input: Input[Any], examples: Iterator[Example[Any, str]]) -> Iterator[Row]:
@@ -144,28 +124,32 @@ class Classify(Output[Label]):
     def predictions(self, counts: NDArray[np.int32]) -> tuple[float, ...]:
         return (float(len(counts)),) * self.terms
 
-    def collate(self, input: Input[Any], rows: Sequence[Row], extra: int = 0) -> Batch:
-        sources, targets = halves(input, rows)
-        return Batch(input.collate(sources, extra), torch.tensor([int(row[0][0]) for row in targets]))
+    def target(self, source: Source, rows: Sequence[Row], extra: int = 0) -> Tensor:
+        del source, extra
+        return torch.tensor([int(row[0][0]) for row in rows])
 
-    def items(self, examples: Iterable[Example[Any, str]]) -> list[Item]:
-        return each_alone(examples)
+    def row(self, answer: Label) -> Row:
+        return ([self.classes.names.index(answer.label) if answer.label else 0],)
 
     # ---- answers --------------------------------------------------------------------------------------------------
 
-    def refuse(self, passes: Passes, source: Any, how: Any) -> None:
-        """Answer every source."""
-
-    def refuse_other(self, passes: Passes, other: Passes, output: Output[Any], name: str) -> None:
+    def refuse_other(self, passes: Passes, other: Passes, output: Classify, name: str) -> None:
         """Refuse to answer together with a model of other labels."""
         del passes, other
-        if not isinstance(output, Classify) or output.classes.names != self.classes.names:
+        if output.classes.names != self.classes.names:
             raise UserError(f"{name} has other labels: models answer together that choose from the same ones.")
 
     def answers(self, passes: Passes, sources: Sequence[Any], how: Any, first: int = 0) -> list[Label]:
         del how, first
         each = [self.probabilities(one, one.input.encode(sources)) for one in (passes, *passes.others)]
         return [self._label(found) for found in zip(*each, strict=True)]
+
+    def held_answers(self, passes: Passes, held: Held, how: Any, *, quick: bool) -> list[Label]:
+        del quick
+        if passes.others:  # which may read otherwise
+            return self.answers(passes, [item.example.source for item in held.items], how)
+        rows, _ = halves(passes.input, held.rows)
+        return [self._label([found]) for found in self.probabilities(passes, rows)]
 
     def _label(self, found: Sequence[NDArray[np.float64] | None]) -> Label:
         """Return the label by the mean of what all models say."""
@@ -180,31 +164,19 @@ class Classify(Output[Label]):
 
         def work(source: Any, numbers: list[int]) -> NDArray[np.float64]:
             batch = Batch(source, torch.zeros(len(numbers), dtype=torch.long))
-            found: NDArray[np.float64] = passes.network.scores(batch)[:, 0].double().softmax(-1).cpu().numpy()
-            return found
+            return np.asarray(passes.network.scores(batch)[:, 0].double().softmax(-1).cpu())
 
         return [np.mean(parts, 0) if parts else None for parts in passes.in_parts(rows, work)]
 
     def as_target(self, answer: Label) -> str:
         return answer.label
 
-    def as_text(self, answer: Label) -> list[tuple[float | None, str]]:
+    def as_text(self, answer: Label) -> Lines:
         return [(answer.probabilities.get(answer.label), answer.label)]
 
     def as_json(self, answer: Label) -> dict[str, Any]:
         ordered = sorted(answer.probabilities.items(), key=lambda item: -item[1])
         return {"label": answer.label, "probabilities": {name: round(share, 6) for name, share in ordered}}
-
-    def evaluate(
-        self, passes: Passes, held: Held, how: Any, *, quick: bool, samples: int, **measures: Any
-    ) -> tuple[list[metrics.Score], list[str]]:
-        del how, quick, measures
-        if passes.others:  # which may read otherwise
-            answers = self.answers(passes, [item.example.source for item in held.items], None)
-        else:
-            rows, _ = halves(passes.input, held.rows)
-            answers = [self._label([found]) for found in self.probabilities(passes, rows)]
-        return by_answers(self, held.items, answers, samples)
 
     def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
         return metrics.evaluate(answers, _references(items), kind="labels", samples=samples)
@@ -212,86 +184,44 @@ class Classify(Output[Label]):
     def details(self, passes: Passes, items: Sequence[Item], answers: Sequence[str]) -> str:  # noqa: ARG002
         return metrics.render_confusion(*metrics.confusion(answers, _references(items)))
 
-    def trial(self, source: Any) -> Any:
-        return source
-
-    def stream(self, passes: Passes, source: Any, how: Any, write: Callable[[str], None]) -> bool:  # noqa: ARG002
-        return False
-
     # ---- looking --------------------------------------------------------------------------------------------------
 
-    def known(self, passes: Passes, sources: Sequence[Any], answers: Sequence[Label]) -> Batch:
-        numbers = [self.classes.names.index(a.label) if a.label else 0 for a in answers]
-        return moved(Batch(passes.collate(passes.first_parts(sources)), torch.tensor(numbers)), passes.network.device)
-
-    def exhibit(self, passes: Passes, source: Any, answer: str | None) -> Exhibit:
-        label = self._looked_at(passes, source, answer)
-        batch = self.known(passes, [source], [label])
-        with torch.no_grad(), watch(passes.network, [*attentions(passes.network)]) as seen:
-            passes.network.scores(batch)
-        maps = page.maps({name: layer for name, layer in seen.items() if layer.calls}, _sides)
-        view = passes.input.view(source)
-        if not any(m.rows == "target" for m in maps):
-            weights = self._saliency(passes, batch)[None, None, None]
-            maps.insert(0, page.Map("influence (by the gradient)", "target", "source", weights))
-        words: dict[page.Side, page.WordGroups] = {}
-        if view.groups is not None and view.merged and not passes.input.marks:
-            words = {"source": page.WordGroups(list(view.labels), list(view.groups))}
-        shown = Exhibit(view.names, [label.label], maps, passes.input.text(source), words)
-        inside = next((m for m in maps if m.rows == "source"), maps[0])
-        return replace(shown, drawing=self._drawing(passes, batch, view, label, shown.in_words(inside)))
-
-    def _drawing(self, passes: Passes, batch: Batch, view: View, label: Label, heads: Any) -> Drawing:
-        weights, what = self._decided(passes, batch)
-        if passes.input.marks:
-            view = replace(view, groups=None)
-        share = label.probabilities[label.label]
-        title = f"{label.label}  ({100 * share:.0f} %)"
-        return Drawing(view.columns(weights), view.shown, title=title, what=what, heads=heads)
-
-    def _decided(self, passes: Passes, batch: Batch) -> tuple[NDArray[np.float32], str]:
-        """Return how much each vector had to do with the label, and how that was found out.
-
-        The weights of content attention; those of the last layer where one state stands for all; else the gradient.
-        """
-        head = passes.network.head
-        assert isinstance(head, ClassifyHead)
-        inside = [name for name in attentions(passes.network) if name.startswith("backbone")]
-        looks, wanted, row = head.pool, None, 0
-        if not isinstance(looks, OneState) and looks.query is not None:
-            wanted = "head.pool.glimpse"
-        elif isinstance(looks, OneState) and inside:
-            wanted, row = inside[-1], -1 if looks.last else 0
-        if wanted is None:
-            return self._saliency(passes, batch), "influence: size of the gradient"
-        with torch.no_grad(), watch(passes.network, wanted) as seen:
-            passes.network.scores(batch)
-        weights: NDArray[np.float32] = seen[wanted].weights[0].mean(0)[row].cpu().numpy()
-        return weights, "attention weight"
-
-    def _saliency(self, passes: Passes, batch: Batch) -> NDArray[np.float32]:
-        network = passes.network
-
-        def scores(context: Any) -> Tensor:
-            assert isinstance(network.head, ClassifyHead)
-            return network.head.of(network.backbone(context))[0, batch.target]
-
-        found: NDArray[np.float32] = saliency(network, batch.source, scores)[0]
-        return found
-
-    def _looked_at(self, passes: Passes, source: Any, answer: str | None) -> Label:
-        """Return the label to look at: the model's own, or the given one."""
-        (row,) = passes.input.encode([source])
-        if not len(row[0]):
-            raise UserError(f"The text {passes.input.text(source)!r} is empty: there is nothing to look at.")
-        most = min(passes.most, SHOWN)
-        if len(row[0]) > most:
-            raise UserError(f"The text is too long to show: {len(row[0]):,} tokens, expected at most {most:,}.")
+    def looked_at(self, passes: Passes, source: Any, answer: str | None) -> Label:
+        count = len(passes.input.encode([source])[0][0])
+        refuse_unseeable(passes.input.text(source), count, min(passes.most, SHOWN))
         own = self.answers(passes, [source], None)[0]
         if answer is None:
             return own
         self.classes.number(answer.strip(), "label", "is", "one of")
         return replace(own, label=answer.strip())
+
+    def exhibit(self, passes: Passes, source: Any, answer: Label, looked: Looked) -> Exhibit:
+        maps = page.maps(looked.seen, _sides)
+        influence = passes.influence(looked.batch, looked.batch.target)
+        if not any(m.rows == "target" for m in maps):
+            maps.insert(0, page.influence(influence))
+        view = passes.input.view(source)
+        if passes.input.marks:
+            view = replace(view, groups=None)
+        shown = Exhibit.of(view, View([answer.label]), maps, passes.input.text(source))
+        title = f"{answer.label}  ({100 * answer.probabilities[answer.label]:.0f} %)"
+        weights, what = self._decided(passes.network, looked.seen) or (influence[0], "influence: size of the gradient")
+        heads = shown.in_words(next((m for m in maps if m.rows == "source"), maps[0]))
+        drawing = Drawing(view.columns(weights), view.shown, title=title, what=what, heads=heads)
+        return replace(shown, drawing=drawing)
+
+    def _decided(self, network: Network, seen: Mapping[str, Seen]) -> tuple[NDArray[np.float32], str] | None:
+        """Return how much each vector had to do with the label, where attention tells: the weights of content
+        attention, or those of the last layer where one state stands for all."""
+        assert isinstance(network.head, ClassifyHead)
+        looks, row = network.head.pool, 0
+        if isinstance(looks, OneState):
+            wanted, row = [name for name in seen if name.startswith("backbone")], -1 if looks.last else 0
+        else:
+            wanted = ["head.pool.glimpse"] * (looks.query is not None)
+        if not wanted:
+            return None
+        return np.asarray(seen[wanted[-1]].weights[0].mean(0)[row].cpu()), "attention weight"
 
     # ---- what must hold -------------------------------------------------------------------------------------------
 
@@ -326,10 +256,6 @@ class Classify(Output[Label]):
         training = {"budget": 1024 if few else 4096, "rate": 1e-3, "warmup": 100}
         longest = 2 * max(128, max(map(len, seen.sources)) if reading.get("level") == "characters" else 256)
         return {"model": model, "training": training, "data": {"longest": min(longest, 2048)}}, reasons
-
-
-def _terms(config: ClassifySettings) -> int:
-    return 2 if isinstance(config.model, GptEncoderKind) and config.model.language else 1
 
 
 def _refuse_blind(model: Kind, pooling: str) -> None:

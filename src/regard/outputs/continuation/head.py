@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, pad
+from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
 
 from regard.attention import Context
-from regard.inputs.input import Batch, Source
+from regard.inputs.input import Batch, Source, positions_from
 from regard.layers.roles import chosen_among
+from regard.layers.softmax import logits_of, token_loss
 from regard.network import Head, Network
-from regard.outputs.softmax import logits_of, token_loss
 from regard.text.tokenizer import PAD, UNKNOWN
 
 PIECE = 512  # tokens that a state takes up at once
@@ -120,13 +121,8 @@ class ContinueHead(Head):
         done = 0
         for chosen in (ends[i : i + several] for i in range(0, len(ends), several)):
             rows = [stream[max(0, end - context) : end] for end in chosen]
-            width = max(len(row) for row in rows)
-            ids = torch.stack([pad(row, (0, width - len(row)), value=PAD) for row in rows])
-            where = torch.arange(width, device=stream.device)
-            positions = where
-            if any(len(row) < width for row in rows):
-                lengths = torch.tensor([len(row) for row in rows], device=stream.device)
-                positions = torch.where(where < lengths[:, None], where, -1)
+            ids = pad_sequence(rows, batch_first=True, padding_value=PAD)
+            positions = positions_from([len(row) for row in rows], ids.shape[1]).to(stream.device)
             features = self.features(body, Source((ids,), positions))
             for row, end, own in zip(rows, chosen, features, strict=True):
                 new = end - done

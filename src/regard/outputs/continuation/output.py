@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,21 +24,23 @@ from regard.data.example import Example
 from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.inference import search
-from regard.inputs.input import Batch, Chosen, Input, Row, Use, moved
+from regard.inference.passes import Passes
+from regard.inputs.input import Batch, Chosen, Input, Row, Use
 from regard.inspection import page
+from regard.inspection.invariants import causality, difference, stepwise
 from regard.inspection.page import Exhibit
-from regard.inspection.recording import attentions, watch
-from regard.inspection.view import Drawing
+from regard.inspection.recording import attentions
+from regard.inspection.view import Drawing, View, refuse_unseeable
 from regard.models.gpt import gpt
 from regard.models.lstm import lstm
 from regard.models.settings import GptKind, RecurrentLanguageKind
 from regard.models.transformer_xl import transformer_xl
 from regard.network import Network, table_of
+from regard.outputs.abilities import Details, Invariant, Streams
 from regard.outputs.continuation import settings
 from regard.outputs.continuation.head import ContinueHead
 from regard.outputs.continuation.settings import FARTHER, ContinueSettings
-from regard.outputs.invariants import difference
-from regard.outputs.output import CHUNK, Held, Item, Output, Passes
+from regard.outputs.output import CHUNK, Held, Item, Lines, Looked, Output
 from regard.text.stream import Growing
 from regard.text.tokenizer import END, PAD, START, UNKNOWN, Tokenizer
 
@@ -60,27 +62,24 @@ class Draw:
 
 @dataclass(frozen=True)
 class Continuation:
-    """A text continued: all of it, the tokens that were added, and their log-probability."""
+    """A text continued: all of it, the tokens that were added, their log-probability, and the text before."""
 
     text: str
     ids: list[int]
     score: float
+    given: str
 
 
-class Continue(Output[Continuation]):
+class Continue(Output[Continuation], Streams, Details, Invariant):
     """Longer texts out. Elements are drawn: the same seed and place in the input give the same continuation."""
 
-    name = "continue"
-    does = "continues texts"
+    does, reads = "continues texts", "continue"
     settings = ContinueSettings
     use = Use.STREAM
     needs: ClassVar[frozenset[str]] = frozenset(("an alphabet",))
-    reads = "continue"
     options: ClassVar[frozenset[str]] = frozenset(("longest", "temperature", "top_k", "top_p", "seed"))
     measures: ClassVar[frozenset[str]] = frozenset(("stride",))
-    contiguous = True
-    draws = True
-    fields = ()
+    contiguous = draws = True
     how: Draw
 
     def __init__(self, context: int, how: Draw | None = None) -> None:
@@ -91,21 +90,10 @@ class Continue(Output[Continuation]):
         del reading
         return settings.choose(seen)
 
-    @staticmethod
-    def names(target: Any) -> Sequence[str]:  # noqa: ARG004
-        return ()
-
     @classmethod
-    def learn(cls, config: ContinueSettings, input: Input[Any], seen: Survey, origin: Output[Any] | None) -> Self:
-        del input, seen, origin
+    def made(cls, config: ContinueSettings, input: Input[Any], learned: None) -> Self:
+        del input, learned
         return cls(config.output.context, Draw(**config.decoding.model_dump()))
-
-    @classmethod
-    def load(cls, config: ContinueSettings, input: Input[Any], folder: Path) -> Self:  # noqa: ARG003
-        return cls(config.output.context, Draw(**config.decoding.model_dump()))
-
-    def contents(self) -> dict[str, bytes]:
-        return {}
 
     def network(self, config: ContinueSettings, input: Input[Any]) -> tuple[Input[Any], Network]:
         model, context = config.model, self.context
@@ -125,9 +113,6 @@ class Continue(Output[Continuation]):
         assert input.alphabet is not None
         table = table_of(module) if model.tied else None
         return input, Network(module, backbone, ContinueHead(input.alphabet.size, stem.width, table=table, **more))
-
-    def settled(self, config: ContinueSettings, counts: NDArray[np.int32]) -> dict[str, Any]:  # noqa: ARG002
-        return {}
 
     # ---- training -------------------------------------------------------------------------------------------------
 
@@ -165,16 +150,10 @@ class Continue(Output[Continuation]):
 
     # ---- answers --------------------------------------------------------------------------------------------------
 
-    def refuse(self, passes: Passes, source: Any, how: Draw) -> None:
-        """Continue every text."""
-
-    def refuse_other(self, passes: Passes, other: Passes, output: Output[Any], name: str) -> None:
-        """Answer alone."""
-
     def answers(self, passes: Passes, sources: Sequence[Any], how: Draw, first: int = 0) -> list[Continuation]:
         """Return each text continued; an empty one stays empty. What is drawn for a text depends on the seed and on its
         place, which is `first` for the first."""
-        found = [Continuation("", [], 0.0) for _ in sources]
+        found = [Continuation("", [], 0.0, "") for _ in sources]
         filled = [place for place, text in enumerate(sources) if text]
         for chosen in (filled[i : i + SEVERAL] for i in range(0, len(filled), SEVERAL)):
             prompts = [self.prompt(passes.input, sources[place]) for place in chosen]
@@ -182,16 +161,15 @@ class Continue(Output[Continuation]):
             for place, prompt, one in zip(chosen, prompts, drawn, strict=True):
                 growing = Growing(_alphabet(passes), sources[place], prompt)
                 text = sources[place] + "".join(growing.add(id) for id in one.tokens)
-                found[place] = Continuation(text, one.tokens, one.score)
+                found[place] = Continuation(text, one.tokens, one.score, sources[place])
         return found
 
-    def stream(self, passes: Passes, source: Any, how: Draw, write: Callable[[str], None]) -> bool:
+    def stream(self, passes: Passes, source: Any, how: Draw, write: Callable[[str], None]) -> None:
         """Write the text, and each element as soon as it is drawn; for an empty text, what may begin a line."""
         write(source)
         prompt = self.prompt(passes.input, source)
         growing = Growing(_alphabet(passes), source, prompt)
         self._draw(passes, [prompt], [0], how, lambda tokens: write(growing.add(int(tokens[0]))))
-        return True
 
     @torch.no_grad()
     def _draw(
@@ -221,7 +199,7 @@ class Continue(Output[Continuation]):
     def as_target(self, answer: Continuation) -> str:
         return answer.text
 
-    def as_text(self, answer: Continuation) -> list[tuple[float | None, str]]:
+    def as_text(self, answer: Continuation) -> Lines:
         r"""Return one line: a line break inside is written as \n, a backslash as \\."""
         return [(answer.score, answer.text.replace("\\", "\\\\").replace("\n", "\\n"))]
 
@@ -260,12 +238,8 @@ class Continue(Output[Continuation]):
         if _head(passes.network).window:
             same = "blocks, none overlapping" if stride == self.context else f"windows that move on by {stride}"
             protocol = f"{same}, of {self.context} tokens"
-        assert passes.input.alphabet is not None
-        more = f"tokens:{passes.input.alphabet.level}, {int(tokens.sum()):,}|{protocol}"
+        more = f"tokens:{_alphabet(passes).level}, {int(tokens.sum()):,}|{protocol}"
         return [replace(score, count=len(counts), signature=f"{score.signature}|{more}") for score in found]
-
-    def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:  # noqa: ARG002
-        return []
 
     def details(self, passes: Passes, items: Sequence[Item], answers: Sequence[str]) -> str:
         del answers
@@ -274,69 +248,58 @@ class Continue(Output[Continuation]):
         unknown = float((ids == UNKNOWN).mean()) if len(ids) else 0.0
         return f"{100 * unknown:.2g} % of the tokens are unknown and predicted as such" if unknown else ""
 
-    def trial(self, source: Any) -> Any:
-        return source
-
     # ---- looking --------------------------------------------------------------------------------------------------
 
     def known(self, passes: Passes, sources: Sequence[Any], answers: Sequence[Continuation]) -> Batch:
-        rows = [self.prompt(passes.input, text) + a.ids for text, a in zip(sources, answers, strict=True)]
+        del sources
+        rows = [self.prompt(passes.input, answer.given) + answer.ids for answer in answers]
         # The last element has read all others; what it predicts is not shown.
-        return moved(
-            self.collate(passes.input, [([*row[-self.context :], PAD],) for row in rows]), passes.network.device
-        )
+        return self.collate(passes.input, [([*row[-self.context :], PAD],) for row in rows])
 
-    def exhibit(self, passes: Passes, source: Any, answer: str | None) -> Exhibit:
-        """Show the text and its continuation: each element looked at those before it."""
+    def looked_at(self, passes: Passes, source: Any, answer: str | None) -> Continuation:
         if not attentions(passes.network):
             raise UserError("This model has no attention (model.kind is recurrent): there is nothing to look at.")
-        prompt = self.prompt(passes.input, source + (answer or ""))
-        self._refuse_long(prompt)
-        said = Continuation(source + (answer or ""), [], 0.0)
-        room = min(self.how.longest, SAID, self.context - len(prompt))
+        given = source + (answer or "")
+        count = len(self.prompt(passes.input, given))
+        where = " (output.context)"
+        refuse_unseeable(given, count if count > 1 else 0, self.context, "tokens with the line break before it", where)
+        room = min(self.how.longest, SAID, self.context - count)
         if answer is None and room:
-            said = self.answers(passes, [source], replace(self.how, longest=room))[0]
-        with torch.no_grad(), watch(passes.network) as seen:
-            passes.network.scores(self.known(passes, [said.text[: len(source)] + (answer or "")], [said]))
-        names = [name for line in said.text.split("\n") for name in ("\n", *passes.input.view(line).names)]
-        if len(names) != len(prompt) + len(said.ids):  # pieces of a continuation may be written as fewer
-            alphabet = _alphabet(passes)
-            written = ["\n" if id == END else alphabet.pieces_of([id])[0] for id in said.ids]
-            lines = (source + (answer or "")).split("\n")
-            names = [name for line in lines for name in ("\n", *passes.input.view(line).names)] + written
-        maps = page.maps(seen, lambda _: ("source", "source"))
+            return self.answers(passes, [source], replace(self.how, longest=room))[0]
+        return Continuation(given, [], 0.0, given)
+
+    def exhibit(self, passes: Passes, source: Any, answer: Continuation, looked: Looked) -> Exhibit:
+        """Show the text and its continuation: each element looked at those before it."""
+        del source
+        names = _names(passes, answer.text)
+        if len(names) != looked.batch.target.shape[1]:  # pieces of a continuation may be written as fewer
+            pieces = ["\n" if id == END else _alphabet(passes).pieces_of([id])[0] for id in answer.ids]
+            names = _names(passes, answer.given) + pieces
+        maps = page.maps(looked.seen, lambda _: ("source", "source"))
         weights = np.asarray(maps[0].weights)
         drawing = Drawing(weights[-1].mean(0), names, names, heads=(weights, names, names))
-        return Exhibit(names, names, maps, said.text, drawing=drawing)
-
-    def _refuse_long(self, ids: list[int]) -> None:
-        if len(ids) < 2:
-            raise UserError("The text is empty: there is nothing to look at.")
-        if len(ids) > self.context:
-            raise UserError(
-                f"The text is too long to show: {len(ids):,} tokens with the line break before it, expected at most "
-                f"{self.context:,} (output.context)."
-            )
+        return Exhibit.of(View(names), View(names), maps, answer.text, drawing)
 
     # ---- what must hold -------------------------------------------------------------------------------------------
 
     def invariances(self, passes: Passes, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:
         network, head = passes.network, _head(passes.network)
         batch = self.collate(passes.input, [(row[0][: self.context + 1],) for row in rows])
-        source, plain = batch.source, network.scores(batch)
-        ids, real, middle = source.values[0], source.real, source.values[0].shape[1] // 2
-        changed = ids.clone()
-        changed[:, middle:] = torch.where(real[:, middle:], 4 + (ids[:, middle:] + 1) % 4, PAD)
-        other = network.scores(batch._replace(source=source._replace(values=(changed,))))
-        causal = difference(plain[:, :middle], other[:, :middle], real[:, :middle])
-        yield "causality: a later token changes nothing earlier", causal
-        state, steps = head.start([row[:1].tolist() for row in ids]), []
-        for t in range(ids.shape[1]):
-            logits, state = head.step(network, ids[:, t], state)
-            steps.append(logits)
-        known = torch.arange(plain.shape[-1]) != 1  # the unknown token is never written
-        together = difference(plain[..., known], torch.stack(steps, 1)[..., known], real)
+        ids, real = batch.source.values[0], batch.source.real
+
+        def scores(ids: Tensor) -> Tensor:
+            return network.scores(batch._replace(source=batch.source._replace(values=(ids,))))
+
+        yield "causality: a later token changes nothing earlier", causality(ids, real, scores)
+        steps = stepwise(partial(head.step, network), head.start([row[:1].tolist() for row in ids]), ids)
+        known = torch.arange(steps.shape[-1]) != UNKNOWN  # which is never written
+        together = difference(scores(ids)[..., known], steps[..., known], real)
         yield "state: step by step equals all at once", together
+
+
+def _names(passes: Passes, text: str) -> list[str]:
+    """Return the names of the elements of a text; a line break stands before each line."""
+    return [name for line in text.split("\n") for name in ("\n", *passes.input.view(line).names)]
 
 
 def _alphabet(passes: Passes) -> Tokenizer:

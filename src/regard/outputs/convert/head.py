@@ -12,8 +12,8 @@ from regard.attention import Context
 from regard.inputs.embedding import Embedding
 from regard.inputs.input import Batch, Source
 from regard.layers.roles import chosen_among
+from regard.layers.softmax import logits_of, token_loss
 from regard.network import Head, Network
-from regard.outputs.softmax import logits_of, token_loss
 from regard.text.tokenizer import START
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -22,33 +21,36 @@ from regard.data.store import Field, id_dtype
 from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.inference import search
+from regard.inference.ensemble import Ensemble, EnsembleState
+from regard.inference.passes import Passes
 from regard.inference.search import Hypothesis, Limits, Step
 from regard.inputs.embedding import Embedding
-from regard.inputs.input import Batch, Chosen, Input, Row, Use, moved, positions_from
+from regard.inputs.input import Chosen, Input, Row, Source, Use, positions_from
 from regard.inspection import page
+from regard.inspection.alignment import Alignment
+from regard.inspection.invariants import causality, difference, stepwise
 from regard.inspection.page import Exhibit
-from regard.inspection.recording import attentions, watch
-from regard.inspection.view import Drawing, View, joined
+from regard.inspection.recording import Seen, attentions
+from regard.inspection.view import Drawing, View, joined, refuse_unseeable
 from regard.layers.dropout import Dropout
 from regard.layers.stem import Marks
 from regard.models.bahdanau import recurrent
+from regard.models.encoders import encoder_of
 from regard.models.pair import Pair
 from regard.models.settings import TransformerPair
 from regard.models.transformer import transformer
 from regard.network import Network, table_of
+from regard.outputs.abilities import Invariant, Joins, Learns, Refuses, Settles
 from regard.outputs.convert import settings
-from regard.outputs.convert.alignment import Alignment
-from regard.outputs.convert.ensemble import Ensemble, EnsembleState
 from regard.outputs.convert.head import ConvertHead, Written
 from regard.outputs.convert.settings import ConvertSettings
-from regard.outputs.encoders import encoder_of
-from regard.outputs.invariants import difference
-from regard.outputs.output import Held, Item, Output, Passes, by_answers, halves, paired
+from regard.outputs.output import Held, Item, Lines, Looked, Supervised, halves, paired
 from regard.text.tokenizer import END, PAD, START, SUB_WORDS, Tokenizer
 
 FINIS = "∎"  # the end in pictures: a sign that the font has which comes with matplotlib
 PARTS = ("words", *SUB_WORDS)  # levels whose tokens may be parts of a word
 PLACES = 1024  # a draw is governed by its place among so many
+LONGEST = " of it and of its answer (4 × data.longest)"  # tokens that can be shown
 STRANGE = "models answer together that were trained on the same data with the same settings of tokens"
 
 
@@ -63,7 +65,6 @@ class Conversion:
     ids: list[int]
     weights: NDArray[np.float32] | None = None  # (answer tokens, source tokens), where the engine gave them
     alignment: Alignment | None = None
-    hard: bool = True  # the alignment is shown as pairs
 
 
 class Conversions(list[Conversion]):
@@ -103,19 +104,17 @@ class Search:
 Engine = Callable[[Passes, list[Row], Search, list[int]], list[list[Conversion]]]
 
 
-class Convert(Output[Conversions]):
+class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invariant):
     """Sequences out. `longest` is the most elements of a source."""
 
-    name = "convert"
-    does = "converts sequences"
+    does, reads = "converts sequences", "convert"
     settings = ConvertSettings
     use = Use.SOURCE
-    reads = "convert"
     options: ClassVar[frozenset[str]] = frozenset(
         ("beam", "n_best", "length_penalty", "minimum", "longest", "temperature", "top_k", "top_p", "seed", "alignment")
     )
     printed: ClassVar[frozenset[str]] = frozenset(("alignment",))
-    joins = True
+    alternatives = True
     files: ClassVar[tuple[str, ...]] = ("target.json",)
     how: Search
     engine: Engine | None = None  # what searches in place of torch
@@ -128,37 +127,29 @@ class Convert(Output[Conversions]):
     def choose(cls, seen: Survey, reading: dict[str, Any]) -> Chosen:
         return settings.choose(seen, reading)
 
-    @staticmethod
-    def names(target: Any) -> Sequence[str]:  # noqa: ARG004
-        return ()
-
     @classmethod
-    def learn(cls, config: ConvertSettings, input: Input[Any], seen: Survey, origin: Output[Any] | None) -> Self:
-        level, size, lowercase = cls._cut(config)
-        if isinstance(origin, Convert):
-            return cls._made(config, origin.vocabulary)
-        if not config.output.joint:
-            return cls._made(config, Tokenizer.train(seen.targets, level, size, lowercase=lowercase))
-        if input.alphabet is None or input.alphabet.level != level:
-            found = "nothing" if input.alphabet is None else input.alphabet.level
-            raise UserError(f"output.joint needs one level for both sides, found {found} and {level}.")
-        return cls._made(config, input.alphabet)
-
-    @classmethod
-    def _cut(cls, config: ConvertSettings) -> tuple[str, int | None, bool]:
-        """Return how targets are cut: as the sources are, unless the settings say otherwise."""
+    def learn(cls, config: ConvertSettings, input: Input[Any], seen: Survey, origin: Any) -> Tokenizer:
+        """Learn a vocabulary of the targets, cut as the sources are unless the settings say otherwise."""
         how, source = config.output, config.reading
-        size = getattr(source, "size", None) if how.size is None else how.size
-        lowercase = getattr(source, "lowercase", False) if how.lowercase is None else how.lowercase
-        return how.level, size, lowercase
+        if isinstance(origin, Convert):
+            return origin.vocabulary
+        if not how.joint:
+            size = getattr(source, "size", None) if how.size is None else how.size
+            lowercase = getattr(source, "lowercase", False) if how.lowercase is None else how.lowercase
+            return Tokenizer.train(seen.targets, how.level, size, lowercase=lowercase)
+        if input.alphabet is None or input.alphabet.level != how.level:
+            found = "nothing" if input.alphabet is None else input.alphabet.level
+            raise UserError(f"output.joint needs one level for both sides, found {found} and {how.level}.")
+        return input.alphabet
 
     @classmethod
-    def _made(cls, config: ConvertSettings, vocabulary: Tokenizer) -> Self:
-        return cls(vocabulary, Search(**config.decoding.model_dump()), 4 * config.data.longest)
+    def load(cls, folder: Path) -> Tokenizer:
+        return Tokenizer.load(folder / "target.json")
 
     @classmethod
-    def load(cls, config: ConvertSettings, input: Input[Any], folder: Path) -> Self:  # noqa: ARG003
-        return cls._made(config, Tokenizer.load(folder / "target.json"))
+    def made(cls, config: ConvertSettings, input: Input[Any], learned: Tokenizer) -> Self:
+        del input
+        return cls(learned, Search(**config.decoding.model_dump()), 4 * config.data.longest)
 
     def contents(self) -> dict[str, bytes]:
         return {"target.json": self.vocabulary.as_bytes()}
@@ -180,9 +171,8 @@ class Convert(Output[Conversions]):
         head = ConvertHead(target, pair.decoder, tied=model.tied, smoothing=config.training.smoothing)
         return input, Network(stem, pair.encoder, head)
 
-    def settled(self, config: ConvertSettings, counts: NDArray[np.int32]) -> dict[str, Any]:
+    def settled(self, counts: NDArray[np.int32]) -> dict[str, Any]:
         """Return how much longer than its source a target gets."""
-        del config
         longer = float((1.2 * counts[:, -1] / (counts[:, 0] + 3)).max())
         return {"decoding.factor": round(max(0.5, longer), 2)}
 
@@ -198,18 +188,13 @@ class Convert(Output[Conversions]):
     def predictions(self, counts: NDArray[np.int32]) -> tuple[float, ...]:
         return (float(counts[:, -1].sum()),)
 
-    def collate(self, input: Input[Any], rows: Sequence[Row], extra: int = 0) -> Batch:
-        sources, targets = halves(input, rows)
-        return Batch(input.collate(sources, extra), written([row[0] for row in targets], extra))
+    def target(self, source: Source, rows: Sequence[Row], extra: int = 0) -> Written:
+        del source
+        ids = np.pad(pad([np.asarray(row[0]) for row in rows]), ((0, 0), (0, extra)))
+        return Written(torch.from_numpy(ids), positions_from([len(row[0]) for row in rows], ids.shape[1]))
 
-    def items(self, examples: Iterable[Example[Any, str]]) -> list[Item]:
-        """Examples with the same source are joined: their targets are alternatives."""
-        found: dict[str, Item] = {}
-        for example in examples:
-            references = found.setdefault(example.key, Item(example, [])).expected
-            if example.target not in references:
-                references.append(example.target)
-        return list(found.values())
+    def row(self, answer: Conversions) -> Row:
+        return ([*answer[0].ids, END],)
 
     # ---- answers --------------------------------------------------------------------------------------------------
 
@@ -226,8 +211,6 @@ class Convert(Output[Conversions]):
 
     def answers(self, passes: Passes, sources: Sequence[Any], how: Search, first: int = 0) -> list[Conversions]:
         """Return the best answers to each source; an empty source has an empty answer."""
-        for source in sources:
-            self.refuse(passes, source, how)
         if how.alignment is not None and not self.crossing(passes.network):
             raise UserError("This model has no attention between target and source, so there is nothing to align.")
         if how.n_best > how.beam:
@@ -275,7 +258,7 @@ class Convert(Output[Conversions]):
         step: Step[Any] = heads[0].step
         state: Any = states[0]
         if len(heads) > 1:
-            step, state = Ensemble(heads).step, EnsembleState(tuple(states))
+            step, state = Ensemble([head.step for head in heads]).step, EnsembleState(tuple(states))
         count = len(places)
         if how.seed is not None:
             # Lines come in chunks that depend on time: a draw depends on a line's block and its place in that.
@@ -291,7 +274,7 @@ class Convert(Output[Conversions]):
         text = self.vocabulary.decode(found.tokens)
         return Conversion(text, found.score, found.normalised, found.finished, found.tokens)
 
-    def refuse_other(self, passes: Passes, other: Passes, output: Output[Any], name: str) -> None:
+    def refuse_other(self, passes: Passes, other: Passes, output: Convert, name: str) -> None:
         """Refuse to search together with a model of other vocabularies."""
         ours = passes.input.contents() | self.contents()
         if ours != other.input.contents() | output.contents():
@@ -300,12 +283,12 @@ class Convert(Output[Conversions]):
     def as_target(self, answer: Conversions) -> str:
         return answer[0].text
 
-    def as_text(self, answer: Conversions) -> list[tuple[float | None, str]]:
-        lines: list[tuple[float | None, str]] = []
+    def as_text(self, answer: Conversions) -> Lines:
+        lines: Lines = []
         for one in answer:
             text = " ".join(one.text.split("\n"))
             if one.alignment is not None:
-                text += "\t" + (one.alignment.pharaoh() if one.hard else json.dumps(one.alignment.rounded()))
+                text += "\t" + one.alignment.as_text()
             lines.append((one.score, text))
         return lines + [(-math.inf, "")] * (answer.asked - len(lines))
 
@@ -314,17 +297,13 @@ class Convert(Output[Conversions]):
         for one in answer:
             item = {"text": one.text, "score": one.score, "normalised": one.normalised, "finished": one.finished}
             if one.alignment is not None:
-                item |= one.alignment.as_json("hard" if one.hard else "soft")
+                item |= one.alignment.as_json()
             items.append(item)
         return {"answers": items}
 
-    def evaluate(
-        self, passes: Passes, held: Held, how: Search, *, quick: bool, samples: int, **measures: Any
-    ) -> tuple[list[metrics.Score], list[str]]:
-        del measures
-        how = replace(how, scored=False, beam=1 if quick else how.beam)
+    def held_answers(self, passes: Passes, held: Held, how: Search, *, quick: bool) -> list[Conversions]:
         rows, _ = halves(passes.input, held.rows)
-        return by_answers(self, held.items, self.search(passes, rows, how), samples)
+        return self.search(passes, rows, replace(how, scored=False, beam=1 if quick else how.beam))
 
     def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
         """A model that writes no capitals is compared without them; the signatures say so."""
@@ -334,51 +313,36 @@ class Convert(Output[Conversions]):
         lowercase = self.vocabulary.lowercase
         return metrics.evaluate(answers, references, kind=kind, lowercase=lowercase, samples=samples)
 
-    def details(self, passes: Passes, items: Sequence[Item], answers: Sequence[str]) -> str:  # noqa: ARG002
-        return ""
-
-    def trial(self, source: Any) -> Any:
-        return source
-
-    def stream(self, passes: Passes, source: Any, how: Search, write: Callable[[str], None]) -> bool:  # noqa: ARG002
-        return False
-
     # ---- looking --------------------------------------------------------------------------------------------------
-
-    def known(self, passes: Passes, sources: Sequence[Any], answers: Sequence[Conversions]) -> Batch:
-        source = passes.collate(passes.input.encode(sources))
-        return Batch(source, moved(written([[*answer[0].ids, END] for answer in answers]), passes.network.device))
 
     def crossing(self, network: Network) -> list[str]:
         """Return the names of the layers through which the target looks at the source."""
         return [name for name in attentions(network) if name.endswith((".cross", ".glimpse"))]
 
-    def _looked(self, passes: Passes, source: Any, answer: Conversion) -> NDArray[np.float32]:
-        """Return the weights (answer tokens, source vectors), a mean over heads.
+    def _crossed(self, network: Network, seen: Mapping[str, Seen]) -> NDArray[np.float32]:
+        """Return the weights (answer tokens and end, source vectors), a mean over heads.
 
         Of several layers the last but one is taken: it aligns best in deep decoders (Garg et al. 2019, 4.3).
         """
-        layers = self.crossing(passes.network)
-        if answer.weights is not None:
-            return answer.weights
-        with torch.no_grad(), watch(passes.network, layers[max(0, len(layers) - 2)]) as seen:
-            passes.network.scores(self.known(passes, [source], [Conversions([answer])]))
-        (layer,) = seen.values()
-        weights: NDArray[np.float32] = layer.weights[0].mean(0)[: len(answer.ids)].cpu().numpy()
-        return weights  # the end looks somewhere too, but is no word
+        layers = self.crossing(network)
+        return np.asarray(seen[layers[max(0, len(layers) - 2)]].weights[0].mean(0).cpu())
 
     def _aligned(self, passes: Passes, source: Any, answer: Conversion, how: Search) -> Conversion:
-        if not answer.ids:
-            nothing = Alignment(np.zeros((0, 0), dtype=np.float32), [], [])
-            return replace(answer, alignment=nothing, hard=how.alignment == "hard")
-        alignment = self._in_words(passes, source, answer)
-        return replace(answer, alignment=alignment, hard=how.alignment == "hard")
+        alignment = Alignment(np.zeros((0, 0), dtype=np.float32), [], [])
+        if answer.ids:
+            weights = answer.weights
+            if weights is None:
+                seen = passes.watched(self.known(passes, [source], [Conversions([answer])]))
+                weights = self._crossed(passes.network, seen)
+            alignment = self._in_words(passes, source, answer, weights)
+        return replace(answer, alignment=replace(alignment, hard=how.alignment == "hard"))
 
-    def _in_words(self, passes: Passes, source: Any, answer: Conversion) -> Alignment:
-        """Return where an answer looked, sub-words and punctuation of both sides merged into words; marks are none."""
+    def _in_words(self, passes: Passes, source: Any, answer: Conversion, weights: NDArray[np.float32]) -> Alignment:
+        """Return where an answer looked, sub-words and punctuation of both sides merged into words; marks are none, and
+        the end looks somewhere too, but is no word."""
         view, target = passes.input.marked(Marks.NONE).view(source), self._target_view(answer.ids)
         first = int(Marks.FIRST in passes.input.marks)
-        weights = self._looked(passes, source, answer)[:, first : first + len(view.names)]
+        weights = weights[: len(answer.ids), first : first + len(view.names)]
         view = replace(view, merged=True)
         return Alignment(target.rows(view.columns(weights)), target.shown, view.shown)
 
@@ -391,30 +355,11 @@ class Convert(Output[Conversions]):
         words = joined(names, groups)
         return View([*names, *last], [*groups, *(len(words) for _ in last)], [*words, *last])
 
-    def exhibit(self, passes: Passes, source: Any, answer: str | None) -> Exhibit:
+    def looked_at(self, passes: Passes, source: Any, answer: str | None) -> Conversions:
         if not self.crossing(passes.network):
             raise UserError("This model has no attention between target and source: there is no alignment to draw.")
-        view = passes.input.view(source)
-        one = self._answered(passes, source, view, answer)
-        with torch.no_grad(), watch(passes.network, [*attentions(passes.network)]) as seen:
-            passes.network.scores(self.known(passes, [source], [Conversions([one])]))
-        target = self._target_view(one.ids, end=True)
-        words: dict[page.Side, page.WordGroups] = {}
-        if view.groups is not None and view.merged:
-            words["source"] = page.WordGroups(list(view.labels), list(view.groups))
-        if self.vocabulary.level in SUB_WORDS:
-            words["target"] = page.WordGroups(list(target.labels), list(target.groups or ()))
-        layers = {name.replace("backbone.", "encoder.", 1): layer for name, layer in seen.items()}
-        shown = Exhibit(view.names, target.names, page.maps(layers, _sides), passes.input.text(source), words)
-        crossing = next(m for m in shown.maps if m.columns == "source" and m.rows == "target")
-        found = self._in_words(passes, source, one)
-        return replace(shown, drawing=Drawing(found.weights, found.columns, found.rows, heads=shown.in_words(crossing)))
-
-    def _answered(self, passes: Passes, source: Any, view: View, answer: str | None) -> Conversion:
-        """Return the given answer, or the model's own."""
         text = passes.input.text(source)
-        if not len(passes.input.encode([source])[0][0]):
-            raise UserError(f"The text {text!r} is empty: there is nothing to look at.")
+        refuse_unseeable(text, len(passes.input.encode([source])[0][0]), self.longest, why=LONGEST)
         if answer is None:
             one = self.answers(passes, [source], self.how)[0][0]
         else:
@@ -423,41 +368,32 @@ class Convert(Output[Conversions]):
             raise UserError(f"The model's answer to {text!r} is empty: look at an answer of yours with --answer.")
         if not one.ids:
             raise UserError("--answer is empty, expected an answer to look at.")
-        if max(len(view.names), len(one.ids)) > self.longest:
-            raise UserError(
-                f"The text or its answer is too long to show: {max(len(view.names), len(one.ids)):,} tokens, expected "
-                f"at most {self.longest:,} (4 × data.longest)."
-            )
-        return one
+        refuse_unseeable(text, len(one.ids), self.longest, why=LONGEST)
+        return Conversions([one])
+
+    def exhibit(self, passes: Passes, source: Any, answer: Conversions, looked: Looked) -> Exhibit:
+        target = replace(self._target_view(answer[0].ids, end=True), merged=self.vocabulary.level in SUB_WORDS)
+        layers = {name.replace("backbone.", "encoder.", 1): layer for name, layer in looked.seen.items()}
+        maps = page.maps(layers, _sides)
+        shown = Exhibit.of(passes.input.view(source), target, maps, passes.input.text(source))
+        heads = shown.in_words(next(m for m in maps if m.columns == "source" and m.rows == "target"))
+        found = self._in_words(passes, source, answer[0], self._crossed(passes.network, looked.seen))
+        return replace(shown, drawing=Drawing(found.weights, found.columns, found.rows, heads=heads))
 
     # ---- what must hold -------------------------------------------------------------------------------------------
 
     def invariances(self, passes: Passes, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:
         network, batch = passes.network, self.collate(passes.input, rows)
-        plain, real = network.scores(batch), batch.target.real
-        yield "causality: a later target token changes nothing earlier", _causality(network, batch, plain)
-        head = network.head
+        head, ids, real = network.head, batch.target.ids, batch.target.real
         assert isinstance(head, ConvertHead)
-        state, tokens, steps = head.start(network, batch.source), torch.full((len(rows),), START), []
-        for t in range(batch.target.ids.shape[1]):
-            logits, state = head.step(tokens, state)
-            steps.append(logits)
-            tokens = batch.target.ids[:, t]
-        yield "cache: step by step equals all at once", difference(plain, torch.stack(steps, 1), real)
 
+        def scores(ids: Tensor) -> Tensor:
+            return network.scores(batch._replace(target=batch.target._replace(ids=ids)))
 
-def written(rows: Sequence[Any], extra: int = 0) -> Written:
-    """Pad the ids of targets, and by `extra` tokens more."""
-    ids = np.pad(pad([np.asarray(row) for row in rows]), ((0, 0), (0, extra)))
-    return Written(torch.from_numpy(ids), positions_from([len(row) for row in rows], ids.shape[1]))
-
-
-def _causality(network: Network, batch: Batch, plain: Tensor) -> float:
-    real, middle = batch.target.real, batch.target.ids.shape[1] // 2
-    changed = batch.target.ids.clone()
-    changed[:, middle:] = torch.where(real[:, middle:], 4 + (changed[:, middle:] + 1) % 4, PAD)
-    after = network.scores(batch._replace(target=batch.target._replace(ids=changed)))
-    return difference(plain[:, :middle], after[:, :middle], real[:, :middle])
+        yield "causality: a later target token changes nothing earlier", causality(ids, real, scores)
+        given = torch.cat((torch.full((len(rows), 1), START), ids[:, :-1]), 1)
+        steps = stepwise(head.step, head.start(network, batch.source), given)
+        yield "cache: step by step equals all at once", difference(scores(ids), steps, real)
 
 
 def _sides(name: str) -> tuple[page.Side, page.Side]:

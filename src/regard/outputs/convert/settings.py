@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regard.config import Config, Section
+from regard.config import Config, Section, Tables
 from regard.data.survey import Survey
 from regard.inputs.input import Chosen
 from regard.models.settings import (
@@ -23,7 +23,7 @@ from regard.text.tokenizer import SUB_WORDS, choose_level
 Level = Literal["characters", "words", "symbols", "bpe", "unigram"]
 
 
-class TargetSettings(Section):
+class TargetSettings(Tables):
     """How targets are cut into tokens."""
 
     vocabulary: ClassVar[bool] = True

@@ -12,8 +12,8 @@ from torch.nn.functional import linear
 from regard.backbones.streams import TwoStream
 from regard.inputs.input import Batch
 from regard.layers.first_weights import first_weights
+from regard.layers.softmax import token_loss
 from regard.network import Head, Network, table_of
-from regard.outputs.softmax import token_loss
 
 
 class Hidden(NamedTuple):
@@ -39,12 +39,12 @@ class FillHead(Head):
     def forward(self, body: Network, batch: Batch) -> Tensor:
         """Return logits for the hidden positions alone, (hidden, 1, alphabet)."""
         states = self.transform(self.looking(body, batch))
-        return linear(states, _table(body), self.bias).unsqueeze(1)
+        return linear(states, table_of(body.stem).weight, self.bias).unsqueeze(1)
 
     def loss(self, body: Network, batch: Batch, turn: str) -> Tensor:  # noqa: ARG002
         """Return the sum of −log p over the hidden elements."""
         states, wanted = self.transform(self.looking(body, batch)), batch.target.truth[batch.target.hidden]
-        return token_loss(states, _table(body), self.bias, wanted, self.smoothing).unsqueeze(0)
+        return token_loss(states, table_of(body.stem).weight, self.bias, wanted, self.smoothing).unsqueeze(0)
 
 
 class MaskedHead(FillHead):
@@ -71,10 +71,6 @@ class PermutedHead(FillHead):
         targets = targets_of(batch.target.hidden)
         _, queries = body.backbone.streams(body.stem(batch.source), batch.target.order, targets)
         return queries[targets >= 0]
-
-
-def _table(body: Network) -> Tensor:
-    return table_of(body.stem).weight
 
 
 def targets_of(hidden: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import unicodedata
 from typing import Any
 
@@ -11,11 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
-from regard.metrics.likelihoods import perplexity
-from regard.metrics.scores import SEED, Score, make_score, percentage
-from regard.text.tokenizer import SPACE, SPECIALS, SUB_WORDS, Tokenizer
-
-FIRST = len(SPECIALS)  # the first id that stands for something in the text
+from regard.text.labels import FIRST
+from regard.text.tokenizer import SPACE, SUB_WORDS, Tokenizer
 
 
 def how_many(lengths: NDArray[Any], rate: float) -> NDArray[np.int64]:
@@ -80,17 +76,3 @@ def ranks(hidden: Tensor, generator: Generator | None = None) -> Tensor:
     """An order of prediction: 0 for what is given, 1, 2 … at random for the hidden positions of each row."""
     key = torch.rand(hidden.shape, generator=generator).masked_fill(~hidden, 2.0)
     return (key.argsort(dim=1, stable=True).argsort(1) + 1).masked_fill(~hidden, 0)
-
-
-def scores(totals: NDArray[np.float64], rate: float, *, whole: bool, samples: int) -> list[Score]:
-    """100 · words found ÷ words hidden, and exp(mean −log p of a hidden token given all that is not hidden).
-
-    `totals` has for each item: words found, words hidden, tokens hidden, Σ −log p.
-    """
-    signature = f"hidden:{100 * rate:.3g}%|unit:{'word' if whole else 'token'}|at-once|fixed-by-item"
-    found, tokens, losses = totals[:, :2].astype(np.int64), totals[:, 2].astype(np.int64), totals[:, 3]
-    surprise = perplexity(losses.tolist(), tokens.tolist(), samples=samples)
-    return [
-        make_score("accuracy", found, percentage, signature, samples, SEED),
-        dataclasses.replace(surprise, name="pseudo_perplexity", signature=signature),
-    ]

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -22,20 +21,22 @@ from regard.config import Config, Section
 from regard.data.example import Example
 from regard.data.survey import Survey
 from regard.errors import UserError
-from regard.inputs.input import Batch, Chosen, Input, Row, Source, Use, moved
+from regard.inference.passes import Passes
+from regard.inputs.input import Batch, Chosen, Input, Row, Source, Use
 from regard.inspection import page
+from regard.inspection.invariants import difference
 from regard.inspection.page import Exhibit
-from regard.inspection.recording import watch
 from regard.inspection.view import Drawing, View, joined
 from regard.models.bert import bert
 from regard.models.settings import BertKind, XlnetKind
 from regard.models.xlnet import xlnet
 from regard.network import Network
+from regard.outputs.abilities import Invariant, Poses, Refuses
 from regard.outputs.fill import masking
-from regard.outputs.fill.blanks import Blanked, Candidates, parse
 from regard.outputs.fill.head import FillHead, Hidden, MaskedHead, PermutedHead, targets_of
-from regard.outputs.invariants import difference
-from regard.outputs.output import Held, Item, Output, Passes, paired
+from regard.outputs.output import Held, Item, Lines, Looked, Output, paired
+from regard.text.blanks import Blanked, Candidates, parse
+from regard.text.labels import FIRST
 from regard.text.tokenizer import SUB_WORDS, UNKNOWN, Tokenizer
 
 RATES = {"bert": 0.15, "xlnet": 1 / 6}
@@ -88,19 +89,16 @@ class Filled:
     vectors: NDArray[np.float32] | None = None
 
 
-class Fill(Output[Filled]):
+class Fill(Output[Filled], Refuses, Poses, Invariant):
     """Full texts out. Rows have at most `longest` elements; training hides `rate` of them."""
 
-    name = "fill"
-    does = "fills in hidden words"
+    does, reads = "fills in hidden words", "continue"
     settings = FillSettings
     use = Use.BLANKS
     needs: ClassVar[frozenset[str]] = frozenset(("an alphabet",))
-    reads = "continue"
     options: ClassVar[frozenset[str]] = frozenset(("n_best", "embeddings"))
     printed: ClassVar[frozenset[str]] = frozenset(("embeddings",))
     contiguous = True
-    fields = ()
     how = Asked()
 
     def __init__(
@@ -119,17 +117,9 @@ class Fill(Output[Filled]):
         self.mask = alphabet.size if kind == "bert" else UNKNOWN
         self.starts, self.candidates = masking.WordStarts(alphabet), Candidates(alphabet)
 
-    @staticmethod
-    def names(target: Any) -> Sequence[str]:  # noqa: ARG004
-        return ()
-
     @classmethod
-    def learn(cls, config: FillSettings, input: Input[Any], seen: Survey, origin: Output[Any] | None) -> Self:
-        del seen, origin
-        return cls._made(config, input)
-
-    @classmethod
-    def _made(cls, config: FillSettings, input: Input[Any]) -> Self:
+    def made(cls, config: FillSettings, input: Input[Any], learned: None) -> Self:
+        del learned
         assert input.alphabet is not None
         return cls(
             input.alphabet,
@@ -139,13 +129,6 @@ class Fill(Output[Filled]):
             paragraphs=config.output.text == "paragraph",
             longest=config.data.longest,
         )
-
-    @classmethod
-    def load(cls, config: FillSettings, input: Input[Any], folder: Path) -> Self:  # noqa: ARG003
-        return cls._made(config, input)
-
-    def contents(self) -> dict[str, bytes]:
-        return {}
 
     def network(self, config: FillSettings, input: Input[Any]) -> tuple[Input[Any], Network]:
         parts = config.model.model_dump(exclude={"kind"})
@@ -159,9 +142,6 @@ class Fill(Output[Filled]):
             head = PermutedHead(size, smoothing)
         input = input.marked(stem.marks)
         return input, Network(input.module(stem), backbone, head)
-
-    def settled(self, config: FillSettings, counts: NDArray[np.int32]) -> dict[str, Any]:  # noqa: ARG002
-        return {}
 
     # ---- training -------------------------------------------------------------------------------------------------
 
@@ -237,7 +217,7 @@ class Fill(Output[Filled]):
         filled: list[list[int]] = [[] for _ in held.items]
         for (n, _, _), guess in zip(parts, guesses, strict=True):
             filled[n] += guess
-        scores = masking.scores(totals, self.rate, whole=self.whole, samples=samples)
+        scores = metrics.hidden_words(totals, self.rate, whole=self.whole, samples=samples)
         return scores, [self.alphabet.decode(ids) for ids in filled]
 
     def _fixed(self, passes: Passes, number: int, ids: list[int]) -> list[int]:
@@ -262,12 +242,6 @@ class Fill(Output[Filled]):
         surprise = -float(found.gather(1, truth[:, None]).double().sum())
         return guess, [sum(right.values()), len(right), len(places), surprise]
 
-    def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:  # noqa: ARG002
-        return []
-
-    def details(self, passes: Passes, items: Sequence[Item], answers: Sequence[str]) -> str:  # noqa: ARG002
-        return ""
-
     # ---- answers --------------------------------------------------------------------------------------------------
 
     def trial(self, source: Any) -> Any:
@@ -275,9 +249,6 @@ class Fill(Output[Filled]):
         words = source.split()[:12]
         longest = max(words, key=len, default="")
         return " ".join("___" if place == words.index(longest) else word for place, word in enumerate(words))
-
-    def stream(self, passes: Passes, source: Any, how: Any, write: Callable[[str], None]) -> bool:  # noqa: ARG002
-        return False
 
     def refuse(self, passes: Passes, source: Any, how: Asked) -> None:  # noqa: ARG002
         row = self.parse(source)
@@ -287,24 +258,19 @@ class Fill(Output[Filled]):
     def parse(self, text: str) -> Blanked:
         return parse(text, self.alphabet, self.mask)
 
-    def refuse_other(self, passes: Passes, other: Passes, output: Output[Any], name: str) -> None:
-        """Answer alone."""
-
     def answers(self, passes: Passes, sources: Sequence[Any], how: Asked, first: int = 0) -> list[Filled]:
         """Fill the blanks of each text: the n best where there is one, else the most certain, one by one."""
         del first
         rows = [self.parse(text) for text in sources]
         if how.embeddings:
             return self.embedded(passes, rows)
-        for source in sources:
-            self.refuse(passes, source, how)
         if how.n_best == 1 or not any(row.blanks for row in rows):
             return [Filled(row, [guess]) for row, guess in zip(rows, self._fill(passes, rows), strict=True)]
         found = [Filled(row, [(0.0, [])], how.n_best) for row in rows]
         windows = [(n, *near) for n, row in enumerate(rows) for near in self._near(row.ids, row.blanks)]
         logs = self.probabilities(passes, [(ids, places) for _, ids, places, _ in windows])
         for (n, _, _, _), log in zip(windows, logs, strict=True):
-            allowed = self._allowed(rows[n], rows[n].blanks[0])
+            allowed = self.candidates.at(rows[n], rows[n].blanks[0])
             best = log[0].masked_fill(~allowed, -math.inf).topk(min(how.n_best, int(allowed.sum())))
             pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
             found[n] = replace(found[n], guesses=[(value, [self.candidates.texts[id]]) for value, id in pairs])
@@ -320,7 +286,7 @@ class Fill(Output[Filled]):
             best: dict[int, tuple[float, int, int]] = {}
             for (n, _, places, start), log in zip(windows, logs, strict=True):
                 for place, row in zip(places, log, strict=True):
-                    value, id = row.masked_fill(~self._allowed(rows[n], start + place), -math.inf).max(0)
+                    value, id = row.masked_fill(~self.candidates.at(rows[n], start + place), -math.inf).max(0)
                     # Of equally certain blanks the first is taken.
                     if n not in best or (float(value), -(start + place)) > (best[n][0], -best[n][1]):
                         best[n] = float(value), start + place, int(id)
@@ -341,9 +307,6 @@ class Fill(Output[Filled]):
                 start = max(0, min(blank - self.longest // 2, len(ids) - self.longest))
                 done = min(len(ids), start + self.longest) - 1
                 yield ids[start : done + 1], [place - start for place in blanks if start <= place <= done], start
-
-    def _allowed(self, row: Blanked, place: int) -> Tensor:
-        return self.candidates.first if row.begins(place) else self.candidates.later
 
     def embedded(self, passes: Passes, rows: Sequence[Blanked]) -> list[Filled]:
         """Return the vectors of the words of each text: the mean of the last states of a word's elements."""
@@ -367,10 +330,10 @@ class Fill(Output[Filled]):
     def as_target(self, answer: Filled) -> str:
         return answer.blanked.filled(answer.guesses[0][1])
 
-    def as_text(self, answer: Filled) -> list[tuple[float | None, str]]:
+    def as_text(self, answer: Filled) -> Lines:
         if answer.vectors is not None:
             return [(None, json.dumps(_mean(answer.vectors)))]
-        lines: list[tuple[float | None, str]] = [
+        lines: Lines = [
             (score, answer.blanked.filled(parts) if answer.blanked.blanks else answer.blanked.given)
             for score, parts in answer.guesses
         ]
@@ -388,15 +351,12 @@ class Fill(Output[Filled]):
     # ---- looking --------------------------------------------------------------------------------------------------
 
     def known(self, passes: Passes, sources: Sequence[Any], answers: Sequence[Filled]) -> Batch:
-        del answers
-        windows = [
-            (row.ids[: self.longest], [b for b in row.blanks if b < self.longest]) for row in map(self.parse, sources)
-        ]
-        source = passes.input.collate([(ids,) for ids, _ in windows])
-        return moved(self.hidden(source, windows), passes.network.device)
+        del sources
+        cuts = [(a.blanked.ids[: self.longest], [b for b in a.blanked.blanks if b < self.longest]) for a in answers]
+        return self.hidden(passes.input.collate([(ids,) for ids, _ in cuts]), cuts)
 
-    def exhibit(self, passes: Passes, source: Any, answer: str | None) -> Exhibit:
-        """Show the last layer's mean over heads, or all layers and heads, between START, the elements and END."""
+    def looked_at(self, passes: Passes, source: Any, answer: str | None) -> Filled:
+        del passes
         row = self.parse(source)
         if answer is not None:
             raise UserError("--answer means nothing to a model that fills in hidden words: write it into the text.")
@@ -405,33 +365,28 @@ class Fill(Output[Filled]):
                 f"The text {source[:30]!r} has {len(row.ids):,} tokens, expected 1 to {self.longest:,} (data.longest): "
                 "show a part of it."
             )
-        weights = self._looked(passes, source, row)
+        return Filled(row)
+
+    def exhibit(self, passes: Passes, source: Any, answer: Filled, looked: Looked) -> Exhibit:
+        """Show the last layer's mean over heads, or all layers and heads, between START, the elements and END."""
+        del passes
+        row, weights = answer.blanked, self._looked(looked)
         groups = [0, *(group + 1 for group in row.groups), max(row.groups) + 2]
         words = ["▶", *joined(row.pieces, row.groups), "■"]
-        tokens = ["▶", *row.pieces, "■"]
+        view = View(["▶", *row.pieces, "■"], groups, words)
         maps = [page.Map("self-attention", "source", "source", weights)]
-        merges = self.alphabet.level in SUB_WORDS
-        shown = Exhibit(tokens, tokens, maps, source, {"source": page.WordGroups(words, groups)} if merges else {})
-        view = View(tokens, groups, words)
+        sides = replace(view, merged=self.alphabet.level in SUB_WORDS)
+        shown = Exhibit.of(sides, sides, maps, source)
         mean = view.columns(view.rows(weights[-1].mean(0)))[1:-1]
-        drawing = Drawing(mean, words, words[1:-1], heads=shown.in_words(maps[0]))
-        return replace(shown, drawing=drawing)
+        return replace(shown, drawing=Drawing(mean, words, words[1:-1], heads=shown.in_words(maps[0])))
 
-    def _looked(self, passes: Passes, source: Any, row: Blanked) -> NDArray[np.float32]:
+    def _looked(self, looked: Looked) -> NDArray[np.float32]:
         """Return the weights (layers, heads, n + 2, n + 2) between START, the elements and END."""
-        batch = self.known(passes, [source], [])
-        passes.network.eval()
-        with torch.no_grad(), watch(passes.network) as seen:
-            if row.blanks:
-                passes.network.scores(batch)
-            else:
-                passes.network.features(batch.source)
-        weights = torch.stack([layer.weights[0] for layer in seen.values()])
-        length = batch.source.values[0].shape[1]
+        weights = torch.stack([layer.weights[0] for layer in looked.seen.values()]).cpu()
+        length = looked.batch.target.truth.shape[1]
         if weights.shape[2] > length:  # a hidden place is looked from by the query stream
-            weights[:, :, targets_of(batch.target.hidden)[0]] = weights[:, :, length:]
-        found: NDArray[np.float32] = weights[:, :, :length].cpu().numpy()
-        return found
+            weights[:, :, targets_of(looked.batch.target.hidden)[0]] = weights[:, :, length:]
+        return np.asarray(weights[:, :, :length])
 
     # ---- what must hold -------------------------------------------------------------------------------------------
 
@@ -450,7 +405,7 @@ class Fill(Output[Filled]):
         ]
         yield "batch: each row is the same alone", difference(torch.cat(alone), logits, every)
         ids = batch.source.values[0]
-        other = torch.where(hidden, masking.FIRST, ids) if self.kind != "bert" else ids
+        other = torch.where(hidden, FIRST, ids) if self.kind != "bert" else ids
         changed = batch._replace(
             source=batch.source._replace(values=(other,)), target=batch.target._replace(truth=other)
         )

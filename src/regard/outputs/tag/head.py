@@ -11,7 +11,7 @@ from regard.attention import Context
 from regard.inputs.input import Batch
 from regard.layers.dropout import Dropout
 from regard.layers.roles import chosen_among
-from regard.network import Head, Network, spoken
+from regard.network import Network, StatesHead, spoken
 
 
 class Tagged(NamedTuple):
@@ -47,7 +47,7 @@ class Independent(nn.Module):
         return scores.softmax(-1)
 
 
-class TagHead(Head):
+class TagHead(StatesHead):
     """The scores of the tags of each unit are a linear map of the vector that speaks for it."""
 
     def __init__(self, width: int, tags: int, choice: Choice, *, dropout: float, smoothing: float = 0.0) -> None:
@@ -59,9 +59,6 @@ class TagHead(Head):
         """Return the score of each tag for each unit, (batch, m, tags), from the states of the backbone."""
         scores: Tensor = self.output(self.dropout(spoken(states)))
         return scores
-
-    def forward(self, body: Network, batch: Batch) -> Tensor:
-        return self.of(body.features(batch.source))
 
     def loss(self, body: Network, batch: Batch, turn: str) -> Tensor:  # noqa: ARG002
         """Return −log p of the tags, summed."""

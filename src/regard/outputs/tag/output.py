@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import tee
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field as Setting
-from torch import Tensor
 
 from regard import metrics
 from regard.config import Config, Section
@@ -21,20 +19,20 @@ from regard.data.store import Field
 from regard.data.survey import Survey
 from regard.data.tagged import NO_BREAK, split_words
 from regard.errors import UserError
-from regard.inputs.input import Batch, Chosen, Input, Row, Source, Use, moved
+from regard.inference.passes import Passes
+from regard.inputs.input import Batch, Chosen, Input, Row, Source, Use
 from regard.inspection import page
 from regard.inspection.page import Exhibit
-from regard.inspection.recording import attentions, watch
-from regard.inspection.view import Drawing, View
+from regard.inspection.view import Drawing, refuse_unseeable
+from regard.layers.crf import CRF
+from regard.models.encoders import encoder_of
 from regard.models.settings import BertKind, RecurrentEncoderKind, TransformerEncoderKind
 from regard.network import Network
-from regard.outputs.classes import Classes
-from regard.outputs.encoders import encoder_of
-from regard.outputs.output import Held, Item, Output, Passes, by_answers, each_alone, halves, paired
-from regard.outputs.saliency import saliency
-from regard.outputs.tag.crf import CRF
+from regard.outputs.abilities import Chooses, Details
+from regard.outputs.output import Held, Item, Lines, Looked, Supervised, halves, paired
 from regard.outputs.tag.head import Choice, Independent, Tagged, TagHead
 from regard.text import labels
+from regard.text.classes import Classes
 from regard.text.spans import is_span_tag
 
 SHOWN = 200  # units that a picture can hold
@@ -73,42 +71,28 @@ class Tagging:
         return Tagging(words, tags, self.probabilities + other.probabilities, self.score + other.score)
 
 
-@dataclass(frozen=True)
-class NoChoice:
-    """There is nothing to change about how tags are chosen."""
-
-
-class Tag(Output[Tagging]):
+class Tag(Supervised[Tagging], Chooses, Details):
     """Rows of tags out. A row that is too long is tagged in parts."""
 
-    name = "tag"
-    does = "tags words"
+    does, reads = "tags words", "tag"
     settings = TagSettings
     use = Use.UNITS
     needs: ClassVar[frozenset[str]] = frozenset(("units to label",))
-    reads = "tag"
     files: ClassVar[tuple[str, ...]] = ("tags.json",)
     fields = (Field("tags", "<u2"), Field("labelled", "<u4", tokens=0))  # units that have a tag; none: all
-    how = NoChoice()
+    blank = NO_BREAK
 
     def __init__(self, classes: Classes) -> None:
         self.classes = classes
 
     @staticmethod
-    def names(target: Any) -> Sequence[str]:
+    def names(target: str) -> list[str]:
         return [tag for tag in split_words(target) if tag != HOLE]
 
     @classmethod
-    def learn(cls, config: TagSettings, input: Input[Any], seen: Survey, origin: Output[Any] | None) -> Self:
+    def made(cls, config: TagSettings, input: Input[Any], learned: Classes) -> Self:
         del config, input
-        return cls(Classes.learn(seen.names, NO_BREAK, origin.classes if isinstance(origin, Tag) else None))
-
-    @classmethod
-    def load(cls, config: TagSettings, input: Input[Any], folder: Path) -> Self:  # noqa: ARG003
-        return cls(Classes.load(folder / "tags.json", NO_BREAK))
-
-    def contents(self) -> dict[str, bytes]:
-        return {"tags.json": self.classes.vocabulary.as_bytes()}
+        return cls(learned)
 
     def network(self, config: TagSettings, input: Input[Any]) -> tuple[Input[Any], Network]:
         model = config.model
@@ -118,9 +102,6 @@ class Tag(Output[Tagging]):
         smoothing = config.training.smoothing
         head = TagHead(model.width, len(self.classes), choice, dropout=model.dropout, smoothing=smoothing)
         return input, Network(input.module(stem), backbone, head)
-
-    def settled(self, config: TagSettings, counts: NDArray[np.int32]) -> dict[str, Any]:  # noqa: ARG002
-        return {}
 
     # ---- training -------------------------------------------------------------------------------------------------
 
@@ -144,27 +125,37 @@ class Tag(Output[Tagging]):
     def predictions(self, counts: NDArray[np.int32]) -> tuple[float, ...]:
         return (float(counts[:, -2].sum()),)
 
-    def collate(self, input: Input[Any], rows: Sequence[Row], extra: int = 0) -> Batch:
-        sources, targets = halves(input, rows)
-        source = input.collate(sources, extra)
-        return Batch(source, _tagged(source, targets))
+    def target(self, source: Source, rows: Sequence[Row], extra: int = 0) -> Tagged:
+        """Return the classes of units, (batch, m), and where there are some."""
+        del extra
+        real = source.real.clone()
+        classes = torch.zeros(real.shape, dtype=torch.long)
+        for i, (names, where) in enumerate(rows):
+            found = torch.from_numpy(np.asarray(names, dtype=np.int64))[: real.shape[1]]
+            if not len(where):
+                classes[i, : len(found)] = found
+                continue
+            places = torch.from_numpy(np.asarray(where, dtype=np.int64))
+            classes[i, places] = found
+            labelled = torch.zeros_like(real[i])
+            labelled[places] = True
+            real[i] &= labelled
+        return Tagged(classes, real)
 
-    def items(self, examples: Iterable[Example[Any, str]]) -> list[Item]:
-        return each_alone(examples)
+    def row(self, answer: Tagging) -> Row:
+        return [self.classes.names.index(tag) for tag in answer.tags], []
 
     # ---- answers --------------------------------------------------------------------------------------------------
-
-    def refuse(self, passes: Passes, source: Any, how: Any) -> None:
-        """Answer every source."""
-
-    def refuse_other(self, passes: Passes, other: Passes, output: Output[Any], name: str) -> None:
-        """Answer alone."""
 
     def answers(self, passes: Passes, sources: Sequence[Any], how: Any, first: int = 0) -> list[Tagging]:
         del how, first
         found = self.tagged(passes, passes.input.encode(sources))
         names = [passes.input.view(source).unit_names() for source in sources]
         return [replace(one, words=words) for one, words in zip(found, names, strict=True)]
+
+    def held_answers(self, passes: Passes, held: Held, how: Any, *, quick: bool) -> list[Tagging]:
+        del how, quick
+        return self.tagged(passes, halves(passes.input, held.rows)[0])
 
     def tagged(self, passes: Passes, rows: Sequence[Row]) -> list[Tagging]:
         """Return the most probable tags of each row."""
@@ -190,20 +181,13 @@ class Tag(Output[Tagging]):
     def as_target(self, answer: Tagging) -> str:
         return " ".join(answer.tags)
 
-    def as_text(self, answer: Tagging) -> list[tuple[float | None, str]]:
+    def as_text(self, answer: Tagging) -> Lines:
         line = " ".join(f"{word}/{tag}" for word, tag in zip(answer.words, answer.tags, strict=True))
         return [(answer.score if answer.words else None, line)]
 
     def as_json(self, answer: Tagging) -> dict[str, Any]:
         shares = [round(share, 6) for share in answer.probabilities]
         return {"words": answer.words, "tags": answer.tags, "probabilities": shares, "score": answer.score}
-
-    def evaluate(
-        self, passes: Passes, held: Held, how: Any, *, quick: bool, samples: int, **measures: Any
-    ) -> tuple[list[metrics.Score], list[str]]:
-        del how, quick, measures
-        rows, _ = halves(passes.input, held.rows)
-        return by_answers(self, held.items, self.tagged(passes, rows), samples)
 
     def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
         return metrics.evaluate(*_labelled(answers, items), kind="tags", samples=samples)
@@ -215,59 +199,13 @@ class Tag(Output[Tagging]):
         found = metrics.single_tags(*_labelled(answers, items))
         return metrics.render_confusion(*metrics.confusion(*found))
 
-    def trial(self, source: Any) -> Any:
-        return source
-
-    def stream(self, passes: Passes, source: Any, how: Any, write: Callable[[str], None]) -> bool:  # noqa: ARG002
-        return False
-
     # ---- looking --------------------------------------------------------------------------------------------------
 
-    def known(self, passes: Passes, sources: Sequence[Any], answers: Sequence[Tagging]) -> Batch:
-        source = passes.collate(passes.first_parts(sources))
-        rows: list[Row] = [([self.classes.names.index(tag) for tag in answer.tags], []) for answer in answers]
-        return moved(Batch(source, _tagged(source, rows)), passes.network.device)
-
-    def exhibit(self, passes: Passes, source: Any, answer: str | None) -> Exhibit:
+    def looked_at(self, passes: Passes, source: Any, answer: str | None) -> Tagging:
         view = passes.input.view(source)
-        tagging = self._looked_at(passes, source, view, answer)
-        batch = self.known(passes, [source], [tagging])
-        with torch.no_grad(), watch(passes.network, [*attentions(passes.network)]) as seen:
-            passes.network.scores(batch)
-        found = page.maps(seen, lambda _: ("source", "source"))
-        rows = np.asarray(range(len(view.names)) if view.units is None else view.units)
-        maps = [page.Map(m.name, "target", "source", view.columns(np.asarray(m.weights)[..., rows, :])) for m in found]
-        if not maps:
-            weights = view.columns(self._saliency(passes, batch))[None, None]
-            maps = [page.Map("influence (by the gradient)", "target", "source", weights)]
-        title = "which words each tag looked at" if found else "which words each tag depends on (gradient)"
-        weights = np.asarray(maps[0].weights)
-        names = [f"{word}/{tag}" for word, tag in zip(tagging.words, tagging.tags, strict=True)]
-        heads = (weights, names, view.shown)
-        drawing = Drawing(weights[-1].mean(0), view.shown, names, title, heads=heads)
-        return Exhibit(view.shown, tagging.tags, maps, passes.input.text(source), drawing=drawing)
-
-    def _saliency(self, passes: Passes, batch: Batch) -> NDArray[np.float32]:
-        """Return how much the score of each unit's tag depends on each vector."""
-        network = passes.network
-
-        def scores(context: Any) -> Tensor:
-            assert isinstance(network.head, TagHead)
-            found = network.head.of(network.backbone(context))[0]
-            return found.gather(-1, batch.target.classes[0].unsqueeze(-1)).squeeze(-1)
-
-        return saliency(network, batch.source, scores)
-
-    def _looked_at(self, passes: Passes, source: Any, view: View, answer: str | None) -> Tagging:
-        """Return the tags to look at: the model's own, or the given ones."""
         words = view.unit_names()
-        if not words:
-            raise UserError(f"The text {passes.input.text(source)!r} is empty: there is nothing to look at.")
-        if len(words) > SHOWN or len(view.names) > passes.most:
-            raise UserError(
-                f"The text is too long to show: {len(words):,} words, expected at most {SHOWN:,} "
-                f"and {passes.most:,} tokens."
-            )
+        refuse_unseeable(passes.input.text(source), len(words), SHOWN, "words")
+        refuse_unseeable(passes.input.text(source), len(view.names), passes.most)
         if answer is None:
             return self.answers(passes, [source], self.how)[0]
         tags = split_words(answer)
@@ -277,10 +215,21 @@ class Tag(Output[Tagging]):
             self.classes.number(tag, "tag", "holds", "some of")
         return Tagging(words, tags, [], 0.0)
 
-    # ---- what must hold -------------------------------------------------------------------------------------------
-
-    def invariances(self, passes: Passes, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:  # noqa: ARG002
-        return iter(())
+    def exhibit(self, passes: Passes, source: Any, answer: Tagging, looked: Looked) -> Exhibit:
+        view, batch = passes.input.view(source), looked.batch
+        rows = np.asarray(range(len(view.names)) if view.units is None else view.units)
+        maps = [
+            page.Map(m.name, "target", "source", view.columns(np.asarray(m.weights)[..., rows, :]))
+            for m in page.maps(looked.seen, lambda _: ("source", "source"))
+        ]
+        title = "which words each tag looked at"
+        if not maps:
+            maps = [page.influence(view.columns(passes.influence(batch, batch.target.classes[0])))]
+            title = "which words each tag depends on (gradient)"
+        weights = np.asarray(maps[0].weights)
+        names = [f"{word}/{tag}" for word, tag in zip(answer.words, answer.tags, strict=True)]
+        drawing = Drawing(weights[-1].mean(0), view.shown, names, title, heads=(weights, names, view.shown))
+        return Exhibit(view.shown, answer.tags, maps, passes.input.text(source), drawing=drawing)
 
     # ---- choosing -------------------------------------------------------------------------------------------------
 
@@ -301,23 +250,6 @@ class Tag(Output[Tagging]):
         }
         training = {"budget": 4096, "rate": 2e-3, "warmup": 200}
         return {"model": model, "output": {"kind": "crf" if spans else "softmax"}, "training": training}, reasons
-
-
-def _tagged(source: Source, rows: Sequence[Row]) -> Tagged:
-    """Return the classes of units, (batch, m), and where there are some."""
-    real = source.real.clone()
-    classes = torch.zeros(real.shape, dtype=torch.long)
-    for i, (names, where) in enumerate(rows):
-        found = torch.from_numpy(np.asarray(names, dtype=np.int64))[: real.shape[1]]
-        if not len(where):
-            classes[i, : len(found)] = found
-            continue
-        places = torch.from_numpy(np.asarray(where, dtype=np.int64))
-        classes[i, places] = found
-        labelled = torch.zeros_like(real[i])
-        labelled[places] = True
-        real[i] &= labelled
-    return Tagged(classes.to(real.device), real)
 
 
 def _labelled(answers: Sequence[str], items: Sequence[Item]) -> tuple[list[str], list[list[str]]]:

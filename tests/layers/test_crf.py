@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from regard.outputs.tag.crf import CRF, Rules, Step, span_rules
+from regard.layers.crf import CRF, Rules, Step, span_rules
 
 BIO = ("O", "B-x", "I-x", "B-y", "I-y")
 LENGTHS = (4, 1, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ class Alignment:
     weights: NDArray[np.float32]
     rows: list[str]
     columns: list[str]
+    hard: bool = True  # shown as pairs
 
     def pharaoh(self) -> str:
         """Return `0-0 1-2`: for each answer unit the source unit it looked at most, source first."""
@@ -25,7 +27,11 @@ class Alignment:
         """Return the weights as JSON can hold them, with four digits."""
         return [[round(float(x), 4) for x in row] for row in self.weights]
 
-    def as_json(self, kind: str) -> dict[str, Any]:
-        """Return the weights (soft) or the pairs (hard), with the names of the units."""
-        found = self.rounded() if kind == "soft" else self.pharaoh()
+    def as_text(self) -> str:
+        """Return the pairs (hard), or the weights as JSON (soft)."""
+        return self.pharaoh() if self.hard else json.dumps(self.rounded())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the pairs (hard) or the weights (soft), with the names of the units."""
+        found = self.pharaoh() if self.hard else self.rounded()
         return {"tokens": self.rows, "source_tokens": self.columns, "alignment": found}

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.outputs import softmax
-from regard.outputs.softmax import plain, token_loss
+from regard.layers import softmax
+from regard.layers.softmax import plain, token_loss
 
 
 @settings(max_examples=40, deadline=None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from regard.errors import UserError
-from regard.outputs.fill.masking import FIRST
+from regard.text.labels import FIRST
 from regard.text.tokenizer import SPACE, STANDING, SUB_WORDS, UNKNOWN, Tokenizer
 
 BLANK = re.compile(r"_{3,}|\[MASK\]")
@@ -88,6 +88,10 @@ class Candidates:
         if vocabulary.level in SUB_WORDS:
             begins = torch.tensor([False] * FIRST + [piece.startswith(SPACE) for piece in pieces])
             self.first, self.later = (part if part.any() else usable for part in (usable & begins, usable & ~begins))
+
+    def at(self, row: Blanked, place: int) -> torch.Tensor:
+        """Return True for each token that may stand at this place."""
+        return self.first if row.begins(place) else self.later
 
 
 def _written(piece: str, level: str) -> str:

@@ -1,0 +1,130 @@
+"""Abilities: what some outputs do and others do not. An output inherits what it can, and the task asks for it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.survey import Survey
+from regard.inference.passes import Passes
+from regard.inputs.input import Input, Row
+from regard.outputs.output import Item
+from regard.text.classes import Classes
+
+
+class Learns(ABC):
+    """It learns from the data what may be answered, and keeps that in files of the run folder."""
+
+    files: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    @abstractmethod
+    def learn(cls, config: Any, input: Input[Any], seen: Survey, origin: Any) -> Any:
+        """Return what is learned; `origin` is the output of the run that a training starts from, or None."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, folder: Path) -> Any:
+        """Return what `contents` wrote."""
+
+    @abstractmethod
+    def contents(self) -> dict[str, bytes]:
+        """Return what was learned, as files of a run folder."""
+
+
+class Chooses(Learns):
+    """It chooses between classes, whose names are all that it learns; `blank` stands for a blank inside a name."""
+
+    blank: ClassVar[str] = " "
+    classes: Classes
+
+    @staticmethod
+    @abstractmethod
+    def names(target: Any) -> Iterable[str]:
+        """Return the names of the classes in a target."""
+
+    @classmethod
+    @final
+    def learn(cls, config: Any, input: Input[Any], seen: Survey, origin: Any) -> Classes:
+        del config, input
+        return Classes.learn(seen.names, cls.blank, origin.classes if isinstance(origin, cls) else None)
+
+    @classmethod
+    @final
+    def load(cls, folder: Path) -> Classes:
+        return Classes.load(folder / cls.files[0], cls.blank)
+
+    @final
+    def contents(self) -> dict[str, bytes]:
+        return {self.files[0]: self.classes.vocabulary.as_bytes()}
+
+
+class Settles(ABC):
+    """Some of its settings follow from the stored rows."""
+
+    @abstractmethod
+    def settled(self, counts: NDArray[np.int32]) -> dict[str, Any]:
+        """Return settings that follow from the counts (rows, fields) of the stored rows, {"decoding.factor": 1.5}."""
+
+
+class Refuses(ABC):
+    """Not every source can be answered."""
+
+    @abstractmethod
+    def refuse(self, passes: Passes, source: Any, how: Any) -> None:
+        """Refuse a source that cannot be answered."""
+
+
+class Joins(ABC):
+    """It answers together with other models that do the same."""
+
+    @abstractmethod
+    def refuse_other(self, passes: Passes, other: Passes, output: Any, name: str) -> None:
+        """Refuse to answer together with a model that does not fit."""
+
+
+class Streams(ABC):
+    """Its answers can be written while they are made."""
+
+    @abstractmethod
+    def stream(self, passes: Passes, source: Any, how: Any, write: Callable[[str], None]) -> None:
+        """Write the answer to one source, piece by piece."""
+
+
+class Poses(ABC):
+    """A source of the data is not yet a question to it."""
+
+    @abstractmethod
+    def trial(self, source: Any) -> Any:
+        """Return what somebody may ask first, made from a source of the data."""
+
+
+class Details(ABC):
+    """There is more to say about an evaluation than scores."""
+
+    @abstractmethod
+    def details(self, passes: Passes, items: Sequence[Item], answers: Sequence[str]) -> str:
+        """Return more about an evaluation, or nothing."""
+
+
+class Invariant(ABC):
+    """More must hold for every trained model of its kind than for all."""
+
+    @abstractmethod
+    def invariances(self, passes: Passes, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:
+        """Yield what must hold beyond padding and batch, and the largest difference."""
+
+
+def names_in(output: type[Any]) -> Callable[[Any], Iterable[str]]:
+    """Return the function that names the classes in a target; without classes there are none."""
+    return output.names if issubclass(output, Chooses) else lambda _: ()
+
+
+def contents_of(output: Any) -> dict[str, bytes]:
+    """Return what an output learned, as files of a run folder."""
+    return output.contents() if isinstance(output, Learns) else {}
