@@ -179,6 +179,18 @@ class DeepSetsKind(Kind):
         return self.width**2
 
 
+class OwnEncoder(Section):
+    """The encoder that comes with the model."""
+
+    kind: Literal["own"] = Field("own", description="what reads the input: own, or a network that reads for labels")
+
+
+# What reads the input of a decoder.
+SourceEncoder = Annotated[
+    OwnEncoder | RecurrentEncoderKind | TransformerEncoderKind | BertKind | DeepSetsKind, Field(discriminator="kind")
+]
+
+
 # ---- language models -----------------------------------------------------------------------------------------------
 
 

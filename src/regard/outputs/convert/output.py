@@ -37,7 +37,7 @@ from regard.layers.stem import Marks
 from regard.models.bahdanau import recurrent
 from regard.models.encoders import encoder_of
 from regard.models.pair import Pair
-from regard.models.settings import TransformerPair
+from regard.models.settings import OwnEncoder, TransformerPair
 from regard.models.transformer import transformer
 from regard.network import Network, table_of
 from regard.outputs.abilities import Invariant, Joins, Learns, Refuses, Settles
@@ -161,7 +161,7 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
             pair: Pair = transformer(length=2 + max(config.data.longest, config.decoding.longest), **parts)
         else:
             pair = recurrent(**parts)
-        if not isinstance(config.encoder, settings.OwnEncoder):
+        if not isinstance(config.encoder, OwnEncoder):
             pair = pair.read_by(*encoder_of(config.encoder, config.data.longest), config.encoder.width)
         input = input.marked(pair.stem.marks)
         stem, asked = input.module(pair.stem), pair.target

@@ -9,14 +9,7 @@ from pydantic import Field
 from regard.config import Config, Section, Tables
 from regard.data.survey import Survey
 from regard.inputs.input import Chosen
-from regard.models.settings import (
-    BertKind,
-    DeepSetsKind,
-    RecurrentEncoderKind,
-    RecurrentPair,
-    TransformerEncoderKind,
-    TransformerPair,
-)
+from regard.models.settings import OwnEncoder, RecurrentPair, SourceEncoder, TransformerPair
 from regard.text.scripts import parts
 from regard.text.tokenizer import SUB_WORDS, choose_level
 
@@ -48,21 +41,12 @@ class SearchSettings(Section):
     longest: int = Field(256, ge=1, le=10**6, description="most tokens of an answer in any case")
 
 
-class OwnEncoder(Section):
-    """The encoder that comes with the model."""
-
-    kind: Literal["own"] = Field("own", description="what reads the input: own, or a network that reads for labels")
-
-
 class ConvertSettings(Config):
     """All settings of a model that converts. `encoder` may take the place of the model's own one."""
 
     task: Literal["convert"] = Field("convert", description="what comes out: a sequence")
     model: Annotated[TransformerPair | RecurrentPair, Field(discriminator="kind")] = TransformerPair()
-    encoder: Annotated[
-        OwnEncoder | RecurrentEncoderKind | TransformerEncoderKind | BertKind | DeepSetsKind,
-        Field(discriminator="kind"),
-    ] = OwnEncoder()
+    encoder: SourceEncoder = OwnEncoder()
     output: TargetSettings = TargetSettings()
     decoding: SearchSettings = SearchSettings()
 
