@@ -44,12 +44,13 @@ def choose(
     if not seen.count:
         raise UserError(f"{train[0]}: there is nothing in it to train on.")
     wanted, why_reading = input.choose(seen, output.use)
+    own = {section: [*values] for section, values in wanted.items()}  # the output may add to what the input is read by
     reading = wanted.setdefault(form.input, {})
     sections, why = output.choose(seen, reading)
     for section, values in wanted.items():  # an input knows best what reads it
         other = section == "model" and values.get("kind") != sections.get("model", {}).get("kind")
         sections[section] = values if other else sections.get(section, {}) | values
-        replaced = f"{section}." if other else tuple(f"{section}.{key}" for key in values)
+        replaced = f"{section}." if other else tuple(f"{section}.{key}" for key in own.get(section, ()))
         why = {key: reason for key, reason in why.items() if not key.startswith(replaced or "-")}
     unit = UNITS[output.reads]
     reasons = {"data.train": f"{seen.count:,} {unit}s: {seen.description}", **why, **why_reading}
