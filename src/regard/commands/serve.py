@@ -1,0 +1,120 @@
+"""`regard serve`: models behind an HTTP API, until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from regard.errors import UserError
+from regard.exchange.engine import ENGINES
+
+BUDGET = 8192  # characters of a padded batch
+
+
+def names_of(runs: Sequence[Path]) -> dict[str, str]:
+    """Return a name for each run: that of its folder, with those above it where two are the same."""
+    paths = [Path(run).resolve() for run in runs]
+    for run, path in zip(runs, paths, strict=True):
+        if not (path / "config.yaml").is_file():
+            raise UserError(f"{run} is not a run folder: expected what `regard train` wrote.")
+    for depth in range(1, 20):
+        names = ["/".join(path.parts[-depth:]) for path in paths]
+        if len({*names}) == len(names):
+            return {name: str(path) for name, path in zip(names, paths, strict=True)}
+    raise UserError("The same run was named twice.")
+
+
+def tokens_of(path: Path | None) -> tuple[str, ...]:
+    """Return the tokens of a file, one to a line."""
+    if path is None:
+        return ()
+    try:
+        found = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: the tokens cannot be read: {getattr(error, 'strerror', error)}.") from error
+    if not found or any(len(token) < 8 or not token.isascii() for token in found):
+        raise UserError(f"{path}: expected one token a line, each of 8 ASCII characters or more.")
+    return found
+
+
+def languages_in(text: str | None) -> tuple[str, str] | None:
+    """Return the two languages of `en:de`."""
+    if text is None:
+        return None
+    source, colon, target = text.partition(":")
+    if not colon or not source or not target:
+        raise UserError(f"--languages is {text!r}, expected two codes such as en:de.")
+    return source, target
+
+
+def serve(
+    runs: Sequence[Path],
+    say: Callable[[str], None],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    token_file: Path | None = None,
+    engine: str = "auto",
+    workers: int = 1,
+    queue: int = 1000,
+    deadline: float = 30.0,
+    languages: str | None = None,
+) -> None:
+    """Answer requests until SIGTERM or SIGINT, which finish what was accepted; SIGHUP loads the runs anew."""
+    if engine not in ENGINES:
+        raise UserError(f"--engine is {engine!r}, expected one of {', '.join(ENGINES)}.")
+    if not 0 <= port < 65536 or workers < 1 or queue < 1 or deadline <= 0:
+        raise UserError("--port is 0 to 65535, --workers and --queue at least 1, and --deadline more than 0 seconds.")
+    named, tokens, pair = names_of(runs), tokens_of(token_file), languages_in(languages)
+    try:
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise UserError(f"{host}:{port} cannot be listened on: {error.strerror or error}.") from error
+    with listening:
+        asyncio.run(_serve(listening, named, say, tokens, engine, workers, queue, deadline, pair))
+
+
+async def _serve(
+    listening: socket.socket,
+    named: dict[str, str],
+    say: Callable[[str], None],
+    tokens: tuple[str, ...],
+    engine: str,
+    workers: int,
+    most: int,
+    deadline: float,
+    languages: tuple[str, str] | None,
+) -> None:
+    import uvicorn
+
+    from regard.serving.app import build
+    from regard.serving.pool import Pool
+    from regard.serving.queue import Queue
+    from regard.serving.requests import RequestLimits
+    from regard.serving.worker import Order
+
+    limits = RequestLimits(deadline=deadline)
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    order = Order(named, engine, threads, limits.characters)
+    pool = Pool(order, workers, Queue(most, BUDGET))
+    await pool.start()
+    config = uvicorn.Config(
+        build(pool, limits, tokens, languages), log_level="critical", access_log=False, server_header=False,
+        timeout_keep_alive=15, timeout_graceful_shutdown=round(deadline) + 5, http="h11", ws="none",
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    running = asyncio.create_task(server.serve(sockets=[listening]))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: asyncio.ensure_future(pool.reload(order)))
+    try:
+        await pool.until_ready()
+        host, port = listening.getsockname()[:2]
+        say(f"serving {', '.join(named)} at http://{f'[{host}]' if ':' in host else host}:{port}")
+        await running
+    finally:
+        server.should_exit = True
+        await pool.close()
+        await asyncio.gather(running, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""Serving: an HTTP API over worker processes that answer in batches."""

@@ -1,0 +1,244 @@
+"""The HTTP application: the native API, what operators ask for, and the walls around both."""
+
+from __future__ import annotations
+
+import hmac
+import html
+import json
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from pydantic import Field
+from starlette.exceptions import HTTPException
+
+import regard
+from regard.serving import clients
+from regard.serving.pool import Pool
+from regard.serving.queue import Refused
+from regard.serving.requests import Bytes, RequestLimits, Service, Strict, json_body, options_of
+
+OPEN = ("/healthz", "/readyz")  # need no token
+POLICY = b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
+HEADERS = (
+    (b"content-security-policy", POLICY),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)  # fmt: skip
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+
+
+class Numbers:
+    """What `/metrics` tells."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "regard_requests", "Requests by route and status.", ("route", "status"), registry=self.registry
+        )
+        self.seconds = Histogram("regard_request_seconds", "Time to answer a request.", registry=self.registry)
+        self.batches = Histogram(
+            "regard_batch_size", "Jobs answered together.", buckets=(1, 2, 4, 8, 16, 32, 64), registry=self.registry
+        )
+        for name, text, value in (
+            ("regard_queue", "Jobs that wait.", lambda: len(pool.queue.waiting)),
+            ("regard_workers_ready", "Workers that can answer.", lambda: sum(w.ready for w in pool.workers)),
+            ("regard_worker_deaths", "Workers that died and were replaced.", lambda: pool.deaths),
+            ("regard_jobs_answered", "Jobs answered since the start.", lambda: pool.answered),
+        ):
+            Gauge(name, text, registry=self.registry).set_function(value)
+
+    def text(self, pool: Pool) -> bytes:
+        while pool.sizes:
+            self.batches.observe(pool.sizes.popleft())
+        return generate_latest(self.registry)
+
+
+class Walls:
+    """Around every request: a token where one is needed, a limit on the bytes of the body, headers, and counting."""
+
+    def __init__(self, app: Any, tokens: tuple[str, ...], limits: RequestLimits, numbers: Numbers) -> None:
+        self.app, self.limits, self.numbers = app, limits, numbers
+        self.tokens = tuple(token.encode() for token in tokens)
+
+    async def __call__(
+        self, scope: Scope, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
+    ) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status, read = time.perf_counter(), 0, 0
+
+        async def told(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message["headers"], *HEADERS]}
+            await send(message)
+
+        async def limited() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > self.limits.body:
+                raise Refused(413, f"The body is too large: expected at most {self.limits.body:,} bytes.")
+            return message
+
+        headers = dict(scope["headers"])
+        try:
+            length = int(headers.get(b"content-length", b"0"))
+        except ValueError:
+            length = -1
+        try:
+            if length < 0:
+                raise Refused(400, "content-length: expected a number.")
+            if length > self.limits.body:
+                raise Refused(413, f"The body is too large: expected at most {self.limits.body:,} bytes.")
+            self._known(scope["path"], headers)
+            await self.app(scope, limited, told)
+        except Refused as refused:
+            if not status:
+                await rendered(refused, scope["path"])(scope, receive, told)
+        finally:
+            route = getattr(scope.get("route"), "path", "other")
+            self.numbers.requests.labels(route, str(status or 499)).inc()
+            self.numbers.seconds.observe(time.perf_counter() - began)
+
+    def _known(self, path: str, headers: dict[bytes, bytes]) -> None:
+        if not self.tokens or path in OPEN:
+            return
+        given = headers.get(b"authorization", b"")
+        given = given[7:] if given[:7].lower() == b"bearer " else b""
+        matches = [hmac.compare_digest(given, token) for token in self.tokens]  # all are compared: time tells nothing
+        if not any(matches):
+            raise Refused(401, "A token is needed: send Authorization: Bearer …", kind="authentication_error")
+
+
+def rendered(refused: Refused, path: str) -> Response:
+    """Return a refusal in the form that clients of a path expect."""
+    content: dict[str, Any] = {"error": {"message": refused.message, "type": refused.kind, "param": None, "code": None}}
+    if path in clients.PLAIN_ERRORS or path.startswith("/models/") or path == "/":
+        content = {"error": refused.message}
+    headers = {} if refused.again is None else {"Retry-After": str(max(1, round(refused.again)))}
+    if refused.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse(content, refused.status, headers)
+
+
+class PredictBody(Strict):
+    """A request of `POST /v1/predict`."""
+
+    model: str | None = Field(None, description="the model's name; may be left out where there is one", max_length=200)
+    input: str | Bytes | list[str | Bytes] = Field(description="a text or bytes, or several")
+    attention: bool = Field(False, description="add where the model looked")
+    deadline: float | None = Field(None, gt=0, le=3600, description="seconds after which the answer is of no use")
+    options: dict[str, Any] = Field(default_factory=dict, description="beam, n_best, longest, seed …")
+
+
+def build(
+    pool: Pool, limits: RequestLimits, tokens: tuple[str, ...] = (), languages: tuple[str, str] | None = None
+) -> FastAPI:
+    """Return the application over a pool of workers."""
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> Any:
+        yield
+        await pool.close()
+
+    app = FastAPI(title="Regard", version=regard.__version__, docs_url=None, redoc_url=None, lifespan=life)
+    service, numbers = Service(pool, limits), Numbers(pool)
+    app.add_middleware(Walls, tokens=tokens, limits=limits, numbers=numbers)
+
+    @app.exception_handler(Refused)
+    async def refused(request: Request, error: Refused) -> Response:
+        return rendered(error, request.url.path)
+
+    @app.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> Response:
+        kind = "not_found" if error.status_code == 404 else "invalid_request_error"
+        found = {404: "There is nothing here.", 405: "This method is not allowed here."}
+        message = found.get(error.status_code, "The request cannot be read.")
+        return rendered(Refused(error.status_code, message, kind=kind), request.url.path)
+
+    @app.post("/v1/predict", openapi_extra=described(PredictBody))
+    async def predict(request: Request) -> Response:
+        """Answer one thing or several: the objects that `regard predict --json` prints."""
+        body = await clients.uploaded(request, PredictBody) or await json_body(request, PredictBody)
+        name, facts = service.model(body.model)
+        options = options_of(body.options, facts["options"])
+        several = isinstance(body.input, list)
+        things = body.input if isinstance(body.input, list) else [body.input]
+        wants = "attention" if body.attention else "answer"
+        drawn = "seed" in options or facts["draws"]
+        jobs = service.jobs(name, things, options, wants=wants, deadline=body.deadline, drawn=drawn)
+        found = await service.results(request, jobs)
+        if not several and isinstance(found[0], Refused):
+            raise found[0]
+        statuses = {one.status for one in found if isinstance(one, Refused)}
+        if len(statuses) == 1 and all(isinstance(one, Refused) for one in found) and statuses & {429, 503, 504}:
+            raise next(one for one in found if isinstance(one, Refused))
+        for one in found:
+            if isinstance(one, dict):
+                one.pop("tokens", None)
+        answers = [one if isinstance(one, dict) else {"error": one.message, "status": one.status} for one in found]
+        return JSONResponse({"model": name, "answers": answers})
+
+    @app.get("/healthz")
+    async def healthy() -> Response:
+        """The server runs."""
+        return PlainTextResponse("ok\n")
+
+    @app.get("/readyz")
+    async def ready() -> Response:
+        """The server can answer: a worker has answered something real."""
+        return (
+            PlainTextResponse("ready\n") if pool.ready and not pool.closing else PlainTextResponse("not ready\n", 503)
+        )
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        """Counts for Prometheus."""
+        return Response(numbers.text(pool), media_type="text/plain; version=0.0.4")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(page_of(app.openapi()))
+
+    clients.add(app, service, languages)
+    return app
+
+
+def described(kind: type[Any]) -> dict[str, Any]:
+    """Return what the API's description says of a body."""
+    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
+    for name, definition in schema.pop("$defs", {}).items():
+        schema = json.loads(
+            json.dumps(schema).replace(f'{{"$ref": "#/components/schemas/{name}"}}', json.dumps(definition))
+        )
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def page_of(description: dict[str, Any]) -> str:
+    """Return the API's description as a plain page without scripts."""
+    rows = []
+    for path, methods in description["paths"].items():
+        for method, about in methods.items():
+            text = html.escape(about.get("description") or about.get("summary") or "")
+            body = about.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+            fields = "".join(
+                f"<li><code>{html.escape(name)}</code> {html.escape(str(field.get('description', '')))}</li>"
+                for name, field in body.get("properties", {}).items()
+            )
+            rows.append(f"<h2><code>{method.upper()} {html.escape(path)}</code></h2><p>{text}</p><ul>{fields}</ul>")
+    return (
+        "<!doctype html><html lang='en'><meta charset='utf-8'><title>Regard API</title><style>body{font:16px/1.5 "
+        "system-ui,sans-serif;max-width:50rem;margin:2rem auto;padding:0 1rem}h2{margin-top:2rem}</style>"
+        f"<h1>Regard {html.escape(description['info']['version'])}</h1>{''.join(rows)}</html>"
+    )

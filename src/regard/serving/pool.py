@@ -1,0 +1,253 @@
+"""The worker processes of a server: given batches, watched, restarted when they die, and replaced on reload."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from regard.errors import UserError
+from regard.serving.queue import Job, Queue, Refused
+from regard.serving.worker import Order, main
+
+TICK = 0.05  # seconds between two looks at the clock
+PATIENCE = 600.0  # seconds until a worker must be ready
+RESTARTS = 5  # deaths in a row, without an answer in between, after which it waits longer
+GONE = "The worker that computed the answer died: try again."
+LATE = "The deadline passed before the answer was ready."
+
+
+class WorkerProcess:
+    """One worker, and the batch it computes."""
+
+    def __init__(self, order: Order, told: Callable[[WorkerProcess, dict[str, Any] | None], None]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.stopped = context.Value("Q", 0)
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=main, args=(theirs, order, self.stopped), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.batch, self.jobs, self.ready, self.retired = 0, list[Job](), False, False
+        self.began = time.monotonic()
+        self._told, self._loop = told, asyncio.get_running_loop()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        message: dict[str, Any] | None
+        while True:
+            try:
+                message = json.loads(self.pipe.recv_bytes())
+            except (EOFError, OSError, ValueError):
+                message = None
+            try:
+                self._loop.call_soon_threadsafe(self._told, self, message)
+            except RuntimeError:  # the loop has ended
+                return
+            if message is None:
+                return
+
+    @property
+    def idle(self) -> bool:
+        return self.ready and not self.jobs and not self.retired
+
+    def give(self, jobs: list[Job]) -> None:
+        """Send a batch; the pipe's buffer may be full, so a thread of its own waits for it."""
+        self.batch, self.jobs, first = self.batch + 1, jobs, jobs[0]
+        message = {
+            "batch": self.batch,
+            "model": first.model,
+            "wants": first.wants,
+            "options": dict(first.options),
+            "jobs": [{"content": job.content, "media": job.media, "place": job.place} for job in jobs],
+        }
+        content = json.dumps(message).encode()
+        if len(content) < 1 << 15:
+            self._send(content)
+        else:
+            threading.Thread(target=self._send, args=(content,), daemon=True).start()
+
+    def _send(self, content: bytes) -> None:
+        try:
+            self.pipe.send_bytes(content)
+        except OSError:
+            return  # the listener notices the death
+
+    def give_up(self) -> None:
+        """Stop computing the batch: nobody waits for any of its answers."""
+        self.stopped.value = self.batch
+
+    def end(self) -> None:
+        """Let the process end after its batch."""
+        self.retired = True
+        if not self.jobs:
+            self.pipe.close()
+
+
+class Pool:
+    """All workers of a server, and the queue before them."""
+
+    def __init__(self, order: Order, workers: int, queue: Queue) -> None:
+        self.order, self.count, self.queue = order, workers, queue
+        self.workers: list[WorkerProcess] = []
+        self.facts: dict[str, Any] = {}
+        self.failed: asyncio.Future[str] | None = None
+        self.sizes: deque[int] = deque(maxlen=10_000)  # of batches, for the metrics
+        self.deaths, self.restarts, self.answered = 0, 0, 0
+        self._times: deque[float] = deque(maxlen=200)
+        self._clock: asyncio.Task[None] | None = None
+        self._fresh: list[WorkerProcess] = []  # of a reload, until they are ready
+        self.closing = False
+
+    # ---- life ---------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start the workers, and wait until one of them has answered."""
+        self.failed = asyncio.get_running_loop().create_future()
+        self.workers = [WorkerProcess(self.order, self._told) for _ in range(self.count)]
+        self._clock = asyncio.create_task(self._tick())
+
+    @property
+    def ready(self) -> bool:
+        return any(worker.ready for worker in self.workers)
+
+    async def until_ready(self) -> None:
+        """Wait for the first worker; what is wrong with a run is raised as it would be by `predict`."""
+        assert self.failed is not None
+        ended = time.monotonic() + PATIENCE
+        while not self.ready:
+            if self.failed.done():
+                raise UserError(self.failed.result())
+            if time.monotonic() > ended:
+                raise UserError(f"No worker was ready after {PATIENCE:.0f} seconds.")
+            await asyncio.sleep(0.02)
+
+    async def reload(self, order: Order) -> None:
+        """Replace all workers by new ones as soon as these are ready; nothing that waits is dropped."""
+        self.order = order
+        self._fresh = [WorkerProcess(order, self._told) for _ in range(self.count)]
+
+    async def close(self) -> None:
+        """End the workers; what they compute is lost."""
+        self.closing = True
+        if self._clock is not None:
+            self._clock.cancel()
+        everyone = [*self.workers, *self._fresh]
+        for worker in everyone:
+            worker.retired = True
+            worker.pipe.close()
+        for job in [*self.queue.waiting, *(job for worker in everyone for job in worker.jobs)]:
+            job.end(Refused(503, "The server is stopping.", kind="unavailable", again=1))
+        await asyncio.get_running_loop().run_in_executor(None, self._join, everyone)
+
+    @staticmethod
+    def _join(workers: list[WorkerProcess]) -> None:
+        for worker in workers:
+            worker.process.join(2)
+            if worker.process.is_alive():
+                worker.process.kill()
+
+    # ---- work ---------------------------------------------------------------------------------------------------
+
+    def submit(self, jobs: list[Job]) -> None:
+        """Queue the jobs of one request, all or none of them."""
+        if self.closing:
+            raise Refused(503, "The server is stopping.", kind="unavailable", again=1)
+        self.queue.add(jobs, self.pace())
+        self._dispatch()
+
+    def pace(self) -> float:
+        """Return about how many jobs are answered in a second."""
+        if len(self._times) < 2:
+            return 1.0
+        return len(self._times) / max(0.05, time.monotonic() - self._times[0])
+
+    def _dispatch(self) -> None:
+        for worker in self.workers:
+            if worker.idle:
+                jobs = self.queue.take()
+                if not jobs:
+                    return
+                self.sizes.append(len(jobs))
+                worker.give(jobs)
+
+    def _told(self, worker: WorkerProcess, message: dict[str, Any] | None) -> None:
+        """Take a message of a worker; None is its death."""
+        if message is None:
+            self._dead(worker)
+        elif "ready" in message:
+            self._made_ready(worker, message["ready"])
+        elif "failed" in message:
+            worker.retired = True
+            if self.failed is not None and not self.failed.done():
+                self.failed.set_result(message["failed"])
+        elif message.get("batch") == worker.batch and worker.jobs:
+            self._result(worker, message)
+
+    def _made_ready(self, worker: WorkerProcess, facts: dict[str, Any]) -> None:
+        worker.ready, self.facts = True, facts
+        if worker in self._fresh and all(fresh.ready for fresh in self._fresh):
+            for old in self.workers:
+                old.end()
+            self.workers, self._fresh = self._fresh, []
+        self._dispatch()
+
+    def _result(self, worker: WorkerProcess, message: dict[str, Any]) -> None:
+        if "end" in message:
+            for job in worker.jobs:  # a job that got no answer would wait for ever
+                job.end(Refused(500, "The model gave no answer.", kind="server_error"))
+            worker.jobs, self.restarts = [], 0
+            if worker.retired:
+                worker.pipe.close()
+            self._dispatch()
+            return
+        job = worker.jobs[message["job"]]
+        if "piece" in message:
+            if job.pieces is not None and not job.done.done():
+                job.pieces(message["piece"])
+            return
+        self.answered += 1
+        self._times.append(time.monotonic())
+        if "answer" in message:
+            job.end(message["answer"])
+        else:
+            kind = "invalid_request_error" if message["status"] == 422 else "server_error"
+            job.end(Refused(message["status"], message["fault"], kind=kind))
+
+    def _dead(self, worker: WorkerProcess) -> None:
+        for job in worker.jobs:
+            job.end(Refused(503, GONE, kind="unavailable", again=1))
+        worker.jobs, worker.ready = [], False
+        if self.closing or worker.retired:
+            return
+        if worker in self._fresh:
+            self._fresh = []  # what was to be loaded does not load: the old ones stay
+            return
+        if worker in self.workers:
+            self.deaths += 1
+            self.restarts += 1
+            self.workers.remove(worker)
+            delay = 0.0 if self.restarts < RESTARTS else 2.0
+            asyncio.get_running_loop().call_later(delay, self._replace)
+
+    def _replace(self) -> None:
+        if not self.closing and len(self.workers) < self.count:
+            self.workers.append(WorkerProcess(self.order, self._told))
+
+    async def _tick(self) -> None:
+        """Refuse what is late, and give up batches that nobody waits for."""
+        while True:
+            await asyncio.sleep(TICK)
+            now = time.monotonic()
+            for job in self.queue.expired(now):
+                job.end(Refused(504, LATE, kind="timeout"))
+            for worker in self.workers:
+                for job in worker.jobs:
+                    if job.deadline <= now:
+                        job.end(Refused(504, LATE, kind="timeout"))
+                if worker.jobs and all(job.done.done() for job in worker.jobs):
+                    worker.give_up()
