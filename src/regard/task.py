@@ -34,6 +34,7 @@ class Task:
     def __init__(self, input: Input[Any], output: Output[Any], network: Network, longest: int) -> None:
         self.input, self.output, self.network = input, output, network
         self.others: tuple[Task, ...] = ()
+        self.stop: Callable[[], bool] | None = None  # asked while answering whether to give up
         table = network.longest
         # A learned table of positions ends; any other network reads somewhat more than it was trained on.
         self.most = 4 * longest if table is None else max(1, table - len(input.marks))
@@ -57,7 +58,7 @@ class Task:
 
     @property
     def passes(self) -> Passes:
-        return Passes(self.input, self.network, self.most, [other.passes for other in self.others])
+        return Passes(self.input, self.network, self.most, [other.passes for other in self.others], self.stop)
 
     def join(self, others: Sequence[Task], names: Sequence[str]) -> None:
         """Answer together with other models from now on; their names are for complaints."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard.attention import Context
 from regard.data.batches import by_budget, in_shares
+from regard.inference.stop import refuse_stopped
 from regard.inference.threads import side_by_side
 from regard.inputs.input import Batch, Input, Row, Source, moved
 from regard.inspection.recording import Seen, attentions, paused, watch
@@ -30,10 +31,18 @@ class Rows(Protocol):
 
 class Passes:
     """Passes of rows through a network: sorted by length, cut by budget, and back in order. `others` are the passes of
-    models that answer together with this one, `most` the elements of a row that the network reads at once."""
+    models that answer together with this one, `most` the elements of a row that the network reads at once; `stop` is
+    asked between two batches and two steps of decoding whether to give up."""
 
-    def __init__(self, input: Input[Any], network: Network, most: int, others: Sequence[Passes] = ()) -> None:
-        self.input, self.network, self.most, self.others = input, network, most, tuple(others)
+    def __init__(
+        self,
+        input: Input[Any],
+        network: Network,
+        most: int,
+        others: Sequence[Passes] = (),
+        stop: Callable[[], bool] | None = None,
+    ) -> None:
+        self.input, self.network, self.most, self.others, self.stop = input, network, most, tuple(others), stop
 
     def length(self, row: Row) -> int:
         """Return what a row costs in a batch."""
@@ -59,6 +68,7 @@ class Passes:
 
         @torch.no_grad()
         def run(chosen: list[int]) -> list[Any]:
+            refuse_stopped(self.stop)
             with paused():  # a thread has neither the caller's `no_grad` nor its context variables
                 return list(work(self.collate([rows[i] for i in chosen]), chosen))
 

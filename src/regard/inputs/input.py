@@ -174,6 +174,14 @@ class Input(ABC, Generic[S]):
         return other
 
 
+class Opens(ABC):
+    """An input that reads bytes of strangers, as a server gets them: limits are checked before anything is decoded."""
+
+    @abstractmethod
+    def open(self, content: bytes, media: str) -> Any:
+        """Return the thing that these bytes hold; `media` is what the sender says they are."""
+
+
 def moved(batch: B, device: torch.device) -> B:
     """Move a batch to where the network is. From pinned memory it is copied while the GPU still computes."""
     if device.type == "cpu":

@@ -54,8 +54,8 @@ async def _infer(service: Service, request: Request, name: str | None) -> Respon
     texts = [_blank(thing) if facts["task"] == "fill" and isinstance(thing, str) else thing for thing in things]
     found = await service.answers(request, service.jobs(name, texts, chosen, drawn=facts["draws"]))
     answers = [_shaped(answer, facts["task"], parameters) for answer in found]
-    if facts["task"] == "classify" and facts["input"] == "tokens":
-        return JSONResponse(answers)  # a list for each text, also for one alone
+    if facts["input"] == "tokens" and facts["task"] in ("classify", "convert"):
+        return JSONResponse(answers)  # a list, also for one text alone
     return JSONResponse(answers if isinstance(body.inputs, list) and len(answers) > 1 else answers[0])
 
 

@@ -169,9 +169,6 @@ def languages_of(files: list[str]) -> tuple[str, str]:
 
 def name_of(code: str) -> str:
     """Return the English name of a language."""
-    from babel import Locale, UnknownLocaleError
+    from babel import Locale
 
-    try:
-        return Locale.parse(code).get_display_name("en") or code
-    except (UnknownLocaleError, ValueError):
-        return code
+    return str(Locale("en").languages.get(code, code))

@@ -231,6 +231,9 @@ class Pool:
             self.deaths += 1
             self.restarts += 1
             self.workers.remove(worker)
+            if not self.facts and self.restarts >= RESTARTS and self.failed is not None and not self.failed.done():
+                self.failed.set_result("The workers died while they loaded the models: try `regard predict` first.")
+                return
             delay = 0.0 if self.restarts < RESTARTS else 2.0
             asyncio.get_running_loop().call_later(delay, self._replace)
 

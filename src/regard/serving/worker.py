@@ -14,11 +14,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from regard.errors import UserError
+
+if TYPE_CHECKING:
+    from regard.runs.model import Model
+    from regard.task import Task
 
 TEXT = "text/plain"
 
@@ -71,17 +75,16 @@ class Worker:
                 model.task.answers([model.task.input.read("a")])  # ready means: it has answered
 
     @staticmethod
-    def _facts(model: Any) -> dict[str, Any]:
+    def _facts(model: Model) -> dict[str, Any]:
         task = model.task
         return {
-            "task": task.output.name,
-            "input": task.input.name,
+            "task": model.config.task,
+            "input": model.config.input,
             "does": task.does,
             "noun": task.input.noun,
             "options": sorted(task.output.options - {"alignment"}),
             "draws": task.output.draws,
             "files": [str(path) for path in model.config.data.train],
-            "labels": list(getattr(getattr(task.output, "classes", None), "names", [])),
         }
 
     def work(self, message: Mapping[str, Any]) -> None:
@@ -104,7 +107,7 @@ class Worker:
             self._one_by_one(model, sources, message, error)
         self.send({"batch": batch, "end": True})
 
-    def _one_by_one(self, model: Any, sources: list[tuple[int, Any]], message: Any, error: Exception) -> None:
+    def _one_by_one(self, model: Model, sources: list[tuple[int, Any]], message: Any, error: Exception) -> None:
         """Answer the jobs of a batch that failed each for itself."""
         from regard.inference.stop import Stopped
 
@@ -126,16 +129,20 @@ class Worker:
                     found = {"fault": str(error), "status": 422}
             self.send({"batch": message["batch"], "job": number, **found})
 
-    def _source(self, model: Any, job: Mapping[str, Any]) -> Any:
+    def _source(self, model: Model, job: Mapping[str, Any]) -> Any:
+        from regard.inputs.input import Opens
+
         if job["media"] == TEXT:
             if model.task.input.alphabet is None:
                 raise UserError(f"This model reads {model.task.input.noun}, and this is a text.")
             if len(job["content"]) > self.longest:
                 raise UserError(f"The text is too long: expected at most {self.longest:,} characters.")
             return model.task.input.read(job["content"])
+        if not isinstance(model.task.input, Opens):
+            raise UserError(f"This model reads {model.task.input.noun}, and these are bytes.")
         return model.task.input.open(base64.b64decode(job["content"]), job["media"])
 
-    def _answers(self, model: Any, sources: list[tuple[int, Any]], message: Any) -> list[tuple[int, dict[str, Any]]]:
+    def _answers(self, model: Model, sources: list[tuple[int, Any]], message: Any) -> list[tuple[int, dict[str, Any]]]:
         task, options = model.task, message["options"]
         if message["wants"] == "attention":
             return [(number, self._looked(task, source, options)) for number, source in sources]
@@ -148,7 +155,7 @@ class Worker:
             for (number, source), answer in zip(sources, answers, strict=True)
         ]
 
-    def _streamed(self, task: Any, source: Any, options: Any, message: Any, number: int) -> dict[str, Any]:
+    def _streamed(self, task: Task, source: Any, options: Any, message: Any, number: int) -> dict[str, Any]:
         def write(piece: str) -> None:
             self.send({"batch": message["batch"], "job": number, "piece": piece})
 
@@ -159,7 +166,7 @@ class Worker:
         return _as_json(task, source, answer)
 
     @staticmethod
-    def _looked(task: Any, source: Any, options: Any) -> dict[str, Any]:
+    def _looked(task: Task, source: Any, options: Any) -> dict[str, Any]:
         """Return an answer, and the weights of all layers and heads behind it."""
         answer = task.answers([source], **options)[0]
         exhibit = task.exhibit(source, None)
@@ -174,12 +181,12 @@ class Worker:
         return {**_as_json(task, source, answer), "attention": attention}
 
 
-def _as_json(task: Any, source: Any, answer: Any) -> dict[str, Any]:
+def _as_json(task: Task, source: Any, answer: Any) -> dict[str, Any]:
     """Return what `predict --json` prints."""
     return {"source": task.input.text(source), **task.output.as_json(answer)}
 
 
-def _tokens(task: Any, source: Any, answer: Any) -> list[int]:
+def _tokens(task: Task, source: Any, answer: Any) -> list[int]:
     """Return how many elements were read, and how many were written."""
     best = answer[0] if isinstance(answer, list) and answer else answer
     return [len(task.input.encode([source])[0][0]), len(getattr(best, "ids", ()))]

@@ -25,6 +25,7 @@ from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.inference import search
 from regard.inference.passes import Passes
+from regard.inference.stop import stoppable
 from regard.inputs.input import Batch, Chosen, Input, Row, Use
 from regard.inspection import page
 from regard.inspection.invariants import causality, difference, stepwise
@@ -193,7 +194,15 @@ class Continue(Output[Continuation], Streams, Details, Invariant):
         draws: dict[str, Any] = {"temperature": how.temperature, "top_k": how.top_k, "top_p": how.top_p}
         limits = search.Limits(minimum=how.longest, maximum=how.longest)
         return search.sample(
-            step, state, len(prompts), start=START, end=None, pad=PAD, limits=limits, seeds=seeds, **draws
+            stoppable(step, passes.stop),
+            state,
+            len(prompts),
+            start=START,
+            end=None,
+            pad=PAD,
+            limits=limits,
+            seeds=seeds,
+            **draws,
         )
 
     def as_target(self, answer: Continuation) -> str:

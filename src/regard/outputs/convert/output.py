@@ -24,6 +24,7 @@ from regard.inference import search
 from regard.inference.ensemble import Ensemble, EnsembleState
 from regard.inference.passes import Passes
 from regard.inference.search import Hypothesis, Limits, Step
+from regard.inference.stop import stoppable
 from regard.inputs.embedding import Embedding
 from regard.inputs.input import Chosen, Input, Row, Source, Use, positions_from
 from regard.inspection import page
@@ -240,18 +241,18 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         lengths = [passes.length(row) for row in rows]
         maxima = how.limits(lengths).maxima(len(rows))
         sizes = [n + max(how.minimum, min(n, most)) for n, most in zip(lengths, maxima, strict=True)]
-        networks = [passes.network, *(other.network.eval() for other in passes.others)]
 
         def work(source: Any, numbers: list[int]) -> list[list[Conversion]]:
             limits = how.limits([lengths[i] for i in numbers])
-            found = self._search(networks, source, how, limits, [places[i] for i in numbers])
+            found = self._search(passes, source, how, limits, [places[i] for i in numbers])
             return [[self._answer(one) for one in each] for each in found]
 
         return passes.each(rows, work, sizes=sizes, budget=how.budget // how.beam)
 
     def _search(
-        self, networks: Sequence[Network], source: Any, how: Search, limits: Limits, places: list[int]
+        self, passes: Passes, source: Any, how: Search, limits: Limits, places: list[int]
     ) -> list[list[Hypothesis]]:
+        networks = [passes.network, *(other.network.eval() for other in passes.others)]
         given: dict[str, Any] = {"start": START, "end": END, "pad": PAD, "limits": limits}
         heads = [network.head for network in networks if isinstance(network.head, ConvertHead)]
         states = [head.start(network, source) for head, network in zip(heads, networks, strict=True)]
@@ -259,7 +260,7 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         state: Any = states[0]
         if len(heads) > 1:
             step, state = Ensemble([head.step for head in heads]).step, EnsembleState(tuple(states))
-        count = len(places)
+        step, count = stoppable(step, passes.stop), len(places)
         if how.seed is not None:
             # Lines come in chunks that depend on time: a draw depends on a line's block and its place in that.
             seeds = [(how.seed + 1_000_003 * (place // PLACES)) * 1_000_003 + place % PLACES for place in places]
