@@ -82,10 +82,9 @@ class WorkerProcess:
         self.stopped.value = self.batch
 
     def end(self) -> None:
-        """Let the process end after its batch."""
+        """Let the process end after its batch. Closing the pipe would not tell it: the listener still reads from it."""
         self.retired = True
-        if not self.jobs:
-            self.pipe.close()
+        self._send(json.dumps({"quit": True}).encode())
 
 
 class Pool:
@@ -138,8 +137,7 @@ class Pool:
             self._clock.cancel()
         everyone = [*self.workers, *self._fresh]
         for worker in everyone:
-            worker.retired = True
-            worker.pipe.close()
+            worker.end()
         for job in [*self.queue.waiting, *(job for worker in everyone for job in worker.jobs)]:
             job.end(Refused(503, "The server is stopping.", kind="unavailable", again=1))
         await asyncio.get_running_loop().run_in_executor(None, self._join, everyone)
@@ -201,8 +199,6 @@ class Pool:
             for job in worker.jobs:  # a job that got no answer would wait for ever
                 job.end(Refused(500, "The model gave no answer.", kind="server_error"))
             worker.jobs, self.restarts = [], 0
-            if worker.retired:
-                worker.pipe.close()
             self._dispatch()
             return
         job = worker.jobs[message["job"]]

@@ -39,7 +39,7 @@ class Order(NamedTuple):
 def main(pipe: Connection, order: Order, stopped: Any) -> None:
     """Load the models, answer one thing with each, and then whatever comes; `stopped` holds the batch to give up."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, signal.SIG_IGN)  # the server ends its workers by closing their pipes
+        signal.signal(name, signal.SIG_IGN)  # the server ends its workers itself
     os.environ.setdefault("OMP_NUM_THREADS", str(order.threads))
     try:
         worker = Worker(order, lambda message: pipe.send_bytes(json.dumps(message).encode()), stopped)
@@ -51,6 +51,8 @@ def main(pipe: Connection, order: Order, stopped: Any) -> None:
         try:
             message = json.loads(pipe.recv_bytes())
         except (EOFError, OSError):
+            return
+        if "quit" in message:
             return
         worker.work(message)
 
