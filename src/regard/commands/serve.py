@@ -107,6 +107,8 @@ async def _serve(
         timeout_keep_alive=15, timeout_graceful_shutdown=round(deadline) + 5, http="h11", ws="none",
     )  # fmt: skip
     server = uvicorn.Server(config)
+    for name in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them once more when it has ended
+        signal.signal(name, lambda *_: None)
     running = asyncio.create_task(server.serve(sockets=[listening]))
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: asyncio.ensure_future(pool.reload(order)))
     try:
