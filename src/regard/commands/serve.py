@@ -92,7 +92,7 @@ async def _serve(
     import uvicorn
 
     from regard.serving.app import build
-    from regard.serving.pool import Pool
+    from regard.serving.pool import WorkerPool
     from regard.serving.queue import Queue
     from regard.serving.requests import RequestLimits
     from regard.serving.worker import Order
@@ -100,7 +100,7 @@ async def _serve(
     limits = RequestLimits(deadline=deadline)
     threads = max(1, (os.cpu_count() or 1) // workers)
     order = Order(named, engine, threads, limits.characters)
-    pool = Pool(order, workers, Queue(most, BUDGET))
+    pool = WorkerPool(order, workers, Queue(most, BUDGET))
     await pool.start()
     config = uvicorn.Config(
         build(pool, limits, tokens, languages), log_level="critical", access_log=False, server_header=False,

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 
 import regard
 from regard.serving import clients
-from regard.serving.pool import Pool
+from regard.serving.pool import WorkerPool
 from regard.serving.queue import Refused
 from regard.serving.requests import Bytes, RequestLimits, Service, Strict, json_body, options_of
 
@@ -38,7 +38,7 @@ Message = MutableMapping[str, Any]
 class Numbers:
     """What `/metrics` tells."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: WorkerPool) -> None:
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "regard_requests", "Requests by route and status.", ("route", "status"), registry=self.registry
@@ -55,7 +55,7 @@ class Numbers:
         ):
             Gauge(name, text, registry=self.registry).set_function(value)
 
-    def text(self, pool: Pool) -> bytes:
+    def text(self, pool: WorkerPool) -> bytes:
         while pool.sizes:
             self.batches.observe(pool.sizes.popleft())
         return generate_latest(self.registry)
@@ -143,7 +143,7 @@ class PredictBody(Strict):
 
 
 def build(
-    pool: Pool, limits: RequestLimits, tokens: tuple[str, ...] = (), languages: tuple[str, str] | None = None
+    pool: WorkerPool, limits: RequestLimits, tokens: tuple[str, ...] = (), languages: tuple[str, str] | None = None
 ) -> FastAPI:
     """Return the application over a pool of workers."""
 

@@ -87,7 +87,7 @@ class WorkerProcess:
         self._send(json.dumps({"quit": True}).encode())
 
 
-class Pool:
+class WorkerPool:
     """All workers of a server, and the queue before them."""
 
     def __init__(self, order: Order, workers: int, queue: Queue) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from regard.serving.pool import Pool
+from regard.serving.pool import WorkerPool
 from regard.serving.queue import Job, Refused
 from regard.serving.worker import TEXT
 
@@ -123,7 +123,7 @@ def options_of(found: Mapping[str, Any], known: list[str]) -> dict[str, Any]:
 class Service:
     """The models of a server, as requests see them."""
 
-    def __init__(self, pool: Pool, limits: RequestLimits) -> None:
+    def __init__(self, pool: WorkerPool, limits: RequestLimits) -> None:
         self.pool, self.limits = pool, limits
 
     def model(self, name: str | None) -> tuple[str, dict[str, Any]]:

@@ -63,12 +63,14 @@ class Worker:
     def __init__(self, order: Order, send: Callable[[dict[str, Any]], None], stopped: Any) -> None:
         import torch
 
-        from regard.commands.predict import load
         from regard.exchange import engine
+        from regard.runs.model import load
+        from regard.training.allocator import keep_memory
 
+        keep_memory()
         torch.set_num_threads(order.threads)
         self.send, self.stopped, self.longest = send, stopped, order.longest
-        self.models = {name: load(Path(folder), []) for name, folder in order.runs.items()}
+        self.models = {name: load(Path(folder)) for name, folder in order.runs.items()}
         self.facts: dict[str, Any] = {}
         for name, model in self.models.items():
             engine.use(model, order.engine, {}, lambda _: None)
