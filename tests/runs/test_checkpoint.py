@@ -120,8 +120,12 @@ def hard_life(monkeypatch: pytest.MonkeyPatch) -> Callable[[range], None]:
             inner: Any = self.loss
             self.loss = lambda *batch: inner(*batch) * (float("nan") if self.at.step + 1 in steps else 1.0)  # type: ignore[assignment]
 
+        def plan(self: Trainer) -> None:
+            self.at.items, self.at.whole = (7, 2) if self.at.step < 27 else (5, 3)
+
         monkeypatch.setattr(Trainer, "__init__", spoiled)
         monkeypatch.setattr(Trainer, "_settle", settle)
+        monkeypatch.setattr(Trainer, "_plan", plan)
 
     return spoil
 

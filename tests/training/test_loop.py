@@ -123,7 +123,7 @@ def test_interrupt_saves_and_says_how_to_go_on(pairs: Path, tmp_path: Path) -> N
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "everything is saved. Go on with the same command" in errors
+    assert "everything is saved. Resume with the same command" in errors
     assert "Traceback" not in errors
     assert regard.load(tmp_path / "run").predict(["abc"])
 

@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 
 from regard.pictures.fonts import families
-from regard.pictures.maps import LONGEST_LABEL, POINTS, checked, measure
+from regard.pictures.maps import LONGEST_LABEL, POINTS, checked, limits, measure
 from regard.pictures.style import FAINT, INK, LABEL_SIZE, PAD, RAMP, SMALL_SIZE, STYLE, TITLE_SIZE, new_figure, quiet
 from regard.text.display import visible
 
@@ -47,7 +47,7 @@ def strip(weights: ArrayLike, tokens: Sequence[str], title: str, what: str = "at
         height = top + (placed[-1].line + 1) * step + 0.55 + PAD
         figure = new_figure(width, height)
         figure.text(PAD / width, 1 - PAD / height, title, size=TITLE_SIZE, ha="left", va="top")
-        colours = ScalarMappable(Normalize(min(0.0, float(values.min())), max(float(values.max()), 1e-12)), RAMP)
+        colours = ScalarMappable(Normalize(*limits(values)), RAMP)
         for token in placed:
             _draw(figure, token, top + token.line * step, colours, shares)
         axes = figure.add_axes(((PAD + 0.12) / width, 0.36 / height, 1.8 / width, 0.1 / height))

@@ -13,11 +13,10 @@ from regard.data.example import UNITS
 from regard.errors import UserError
 from regard.network import Network
 from regard.outputs.output import Held
-from regard.runs import checkpoint, checksums, settings, upgrade
+from regard.runs import checkpoint, checksums, locations, settings, upgrade
 from regard.runs.build import files_of, load_parts, read, unfilled
+from regard.runs.folder import WEIGHTS
 from regard.task import Task
-
-WEIGHTS = "model.safetensors"
 
 
 class Model:
@@ -100,7 +99,8 @@ def settings_in(folder: Path) -> tuple[Config, bool]:
     refuse_missing(folder, "config.yaml")
     _refuse_giant(folder / "config.yaml", 1 << 20)
     found = config_files.parse(folder / "config.yaml")
-    return settings.make(found, str(folder / "config.yaml")), upgrade.is_old(found)
+    config = settings.make(found, str(folder / "config.yaml"))
+    return locations.resolved(config, folder), upgrade.is_old(found)
 
 
 def refuse_missing(folder: Path, name: str) -> None:

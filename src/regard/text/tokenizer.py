@@ -267,12 +267,12 @@ def _prepare(text: str, level: str) -> str:
         head, _, tail = text.partition("\t")
         return head + "".join("\t" + feature for feature in re.split(r"[;\s]+", tail) if feature)
     if level == "words":
-        return " ".join(unit for word in text.replace(JOINER, "").split() for unit in _split_word(word))
+        return " ".join(unit for word in text.replace(JOINER, "").split() for unit in split_word(word))
     text = " ".join(text.split())
     return text if level == "symbols" else text.replace(SPACE, "_")
 
 
-def _split_word(word: str) -> list[str]:
+def split_word(word: str) -> list[str]:
     """Split a word from its marks, each noting what it touched: `"don't",` gives `"￭`, `don't`, `￭"`, `￭,`."""
     if word.isalnum():
         return [word]
