@@ -9,7 +9,8 @@ from contextvars import ContextVar
 
 ARGUMENTS = {"from": "start", "with": "others", "output": "out"}  # options whose argument in Python has another name
 COMMAND = re.compile(r"(`regard [^`]*`)")  # is meant for a shell
-SETTING = re.compile(r"--set ([a-z_]+\.\w+)=([^\s,;:]*[^\s,;:.])")
+PAIR = r"[a-z_]+\.\w+=[^\s,;:]*[^\s,;:.]"
+SETTINGS = re.compile(rf"--set ({PAIR}(?: {PAIR})*)")
 VALUED = re.compile(r"--(valid|test|from|task|engine|device) (?!is\b|or\b|and\b)([^\s:;,]*[^\s:;,.])")
 OPTION = re.compile(r"--([a-z][a-z-]*)")
 
@@ -45,10 +46,15 @@ def _in_python(sentence: str) -> str:
 
 
 def _with_arguments(text: str) -> str:
-    text = SETTING.sub(lambda found: f'set={{"{found[1]}": {_literal(found[2])}}}', text)
+    text = SETTINGS.sub(lambda found: f"set={{{_dictionary(found[1])}}}", text)
     text = VALUED.sub(lambda found: f"{_name(found[1])}={_literal(found[2])}", text)
     text = re.sub(r"(?<![\w-])-o(?![\w-])", "out=", text)
     return OPTION.sub(lambda found: _name(found[1]), text)
+
+
+def _dictionary(settings: str) -> str:
+    pairs = (setting.split("=", 1) for setting in settings.split(" "))
+    return ", ".join(f'"{key}": {_literal(value)}' for key, value in pairs)
 
 
 def _name(option: str) -> str:

@@ -356,9 +356,9 @@ def _run(arguments: list[str]) -> int:
         raise UserError("Standard output is closed, where results go: leave it open, or send it to /dev/null.")
     command = typer.main.get_command(app)
     if COMPLETION in os.environ:
-        import typer._completion_classes
+        from typer.completion import completion_init  # type: ignore[attr-defined]
 
-        typer._completion_classes.completion_init()
+        completion_init()
         command._main_shell_completion({}, "regard", COMPLETION)
     try:  # `app()` would answer a closed pipe itself, with exit code 1
         with warnings.catch_warnings(), command.make_context("regard", spread(arguments)) as context:

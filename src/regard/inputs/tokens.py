@@ -34,6 +34,7 @@ from regard.layers.first_weights import first_weights
 from regard.layers.stem import Marks, Stem
 from regard.text import labels, scripts
 from regard.text.closed import closed_level
+from regard.text.composed import decompose
 from regard.text.stream import plain, shielded
 from regard.text.tokenizer import END, START, SUB_WORDS, Tokenizer, choose_level
 
@@ -53,6 +54,10 @@ class TokenSettings(Tables):
     lowercase: bool = Setting(False, description="in lower case")
     size: int | None = Setting(
         None, ge=5, description="largest number of tokens of the vocabulary (sub-words and words)"
+    )
+
+    decomposed: bool = Setting(
+        False, description="composed characters (한, ế) are read as their parts; at the level of characters"
     )
 
     def rows(self) -> int:
@@ -172,8 +177,8 @@ class Tokens(Input[str]):
         return readable(line) if self.use is Use.STREAM else readable(line).strip()
 
     @staticmethod
-    def unreadable(source: str) -> str:  # noqa: ARG004
-        return ""
+    def unreadable(source: str) -> str:
+        return "" if isinstance(source, str) else f"expected a text, got {type(source).__name__}"
 
     def encode(self, sources: Sequence[str]) -> list[Row]:
         if self.sentences is not None:
@@ -291,7 +296,7 @@ class Tokens(Input[str]):
 
 
 def _learned(texts: Iterable[str], level: str, how: TokenSettings) -> Tokenizer:
-    return Tokenizer.train(texts, level, how.size, lowercase=how.lowercase)
+    return Tokenizer.train(texts, level, how.size, lowercase=how.lowercase, decomposed=how.decomposed)
 
 
 def _cleaned(text: str, use: Use, level: str) -> str:
@@ -332,6 +337,8 @@ def _for_source(seen: Survey) -> Chosen:
     level, why = choose_level(seen.sources)
     if level != "symbols":
         level, why = closed_level(seen.sources) or (level, why)
+    if _used(seen, level) == "characters" and (parts := decompose(seen.sources)):
+        return {"level": level, "decomposed": True}, {"level": why, "decomposed": parts}
     return {"level": level}, {"level": why}
 
 

@@ -18,7 +18,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from regard.errors import UserError
 from regard.pictures.fonts import families
-from regard.pictures.style import FAINT, INK, LABEL_SIZE, PAD, RAMP, SMALL_SIZE, STYLE, TITLE_SIZE, new_figure, quiet
+from regard.pictures.style import (
+    FAINT,
+    INK,
+    LABEL_SIZE,
+    PAD,
+    RAMP,
+    SMALL_SIZE,
+    STYLE,
+    TITLE_SIZE,
+    Picture,
+    new_figure,
+    quiet,
+)
 from regard.text.display import visible
 
 POINTS = 72  # to an inch
@@ -31,7 +43,7 @@ LARGEST = 36.0  # inches of cells; more tokens than fit get smaller cells and fe
 
 
 @rc_context(STYLE)
-def alignment(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], title: str | None = None) -> Figure:
+def alignment(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], title: str | None = None) -> Picture:
     """Draw the weights of each output token (a row) over the input tokens (the columns), as in Bahdanau et al. Fig. 3.
 
     `weights` is (m, n) for m `rows` and n `columns`. Tokens keep their order, also in right-to-left scripts:
@@ -63,7 +75,9 @@ def alignment(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], t
 
 
 @rc_context(STYLE)
-def grid(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], names: Sequence[str] | None = None) -> Figure:
+def grid(
+    weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], names: Sequence[str] | None = None
+) -> Picture:
     """Draw all layers (down) and heads (across) of `weights` (layers, heads, m, n), on the colour scale from 0 to 1.
 
     `names` are the layers' names. Tokens are written at the left and top edges, each while they are few enough to read.

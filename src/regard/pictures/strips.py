@@ -15,7 +15,19 @@ from numpy.typing import ArrayLike
 
 from regard.pictures.fonts import families
 from regard.pictures.maps import LONGEST_LABEL, POINTS, checked, limits, measure
-from regard.pictures.style import FAINT, INK, LABEL_SIZE, PAD, RAMP, SMALL_SIZE, STYLE, TITLE_SIZE, new_figure, quiet
+from regard.pictures.style import (
+    FAINT,
+    INK,
+    LABEL_SIZE,
+    PAD,
+    RAMP,
+    SMALL_SIZE,
+    STYLE,
+    TITLE_SIZE,
+    Picture,
+    new_figure,
+    quiet,
+)
 from regard.text.display import visible
 
 LINE = 0.42  # inches from one line to the next
@@ -34,7 +46,7 @@ class _Token:
 
 
 @rc_context(STYLE)
-def strip(weights: ArrayLike, tokens: Sequence[str], title: str, what: str = "attention weight") -> Figure:
+def strip(weights: ArrayLike, tokens: Sequence[str], title: str, what: str = "attention weight") -> Picture:
     """Draw n `tokens` with their `weights` (n,) in lines of text under a `title`."""
     values = checked(np.atleast_2d(np.asarray(weights)), [title], tokens, 2)[0]
     labels = [visible(token, LONGEST_LABEL) for token in tokens]

@@ -29,7 +29,7 @@ def closed_level(texts: Sequence[str]) -> tuple[str, str] | None:
     for word, count in counts.items():
         for part in split_word(word):
             parts[part] += count
-    if len(parts) < len(counts):  # the same words with and without a comma behind them
+    if len(parts) <= len(counts) and parts.keys() != counts.keys():  # the same words, with and without a comma behind
         return "words", f"{why}: words and punctuation marks are learned whole."
     return "symbols", f"{why}: they are learned whole."
 

@@ -138,7 +138,8 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         if not how.joint:
             size = getattr(source, "size", None) if how.size is None else how.size
             lowercase = getattr(source, "lowercase", False) if how.lowercase is None else how.lowercase
-            return Tokenizer.train(seen.targets, how.level, size, lowercase=lowercase)
+            cut = {"lowercase": lowercase, "decomposed": how.decomposed}
+            return Tokenizer.train(seen.targets, how.level, size, **cut)
         if input.alphabet is None or input.alphabet.level != how.level:
             found = "nothing" if input.alphabet is None else input.alphabet.level
             raise UserError(f"output.joint needs one level for both sides, found {found} and {how.level}.")

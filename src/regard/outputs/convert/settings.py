@@ -10,8 +10,9 @@ from regard.config import Config, Section, Tables
 from regard.data.survey import Survey
 from regard.inputs.input import Chosen
 from regard.models.settings import OwnEncoder, RecurrentPair, SourceEncoder, TransformerPair
+from regard.text import scripts
 from regard.text.closed import closed_level
-from regard.text.scripts import parts
+from regard.text.composed import decompose
 from regard.text.tokenizer import SUB_WORDS, choose_level
 
 Level = Literal["characters", "words", "symbols", "bpe", "unigram"]
@@ -27,6 +28,9 @@ class TargetSettings(Tables):
     lowercase: bool | None = Field(None, description="targets in lower case; empty: as the sources are")
     size: int | None = Field(
         None, ge=5, description="largest number of tokens of the target's vocabulary; empty: as of the source's"
+    )
+    decomposed: bool = Field(
+        False, description="composed characters are written as their parts; at the level of characters"
     )
     closed: bool = Field(False, description="targets are made of few words: exact match is the first metric")
 
@@ -88,12 +92,15 @@ def _target(seen: Survey, reading: dict[str, Any]) -> Chosen:
     joint = source == level == "bpe" and used[0] == used[1] and used[0] in SUB_WORDS
     reasons = {"output.level": why}
     output: dict[str, Any] = {"level": level, "joint": joint}
+    if used[1] == "characters" and (parts := decompose(seen.targets)):
+        output["decomposed"] = True
+        reasons["output.decomposed"] = parts
     if few:
         output["closed"] = True
         reasons["output.closed"] = "few words: an answer is right or wrong, so training stops on exact match"
     if {*used} & {*SUB_WORDS} and "words" not in used:  # of which there may be many more
         texts = [*(seen.sources if source else ()), *seen.targets]
-        words = len({word for text in texts[:100_000] for word in parts(text)})
+        words = len({word for text in texts[:100_000] for word in scripts.parts(text)})
         size = 4_000 if seen.count < 10_000 else 8_000 if seen.count < 300_000 else 16_000
         size = min(size, max(300, words))
         why_size = f"{size:,} sub-words: enough for {seen.count:,} pairs to show each of them often"
