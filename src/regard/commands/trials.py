@@ -23,7 +23,7 @@ def example(model: Model) -> str:
     sources = [found.source for found in examples if _telling(task.input.text(found.source))]
 
     def tried(source: Any) -> str:
-        return task.input.text(task.output.trial(source))
+        return task.input.text(task.trial(source))
 
     fitting = (text for source in sources if len(shlex.quote(text := tried(source))) <= room)
     if (first := next(fitting, None)) is not None or not sources:

@@ -356,7 +356,6 @@ class Fill(Output[Filled], Refuses, Poses, Invariant):
         return self.hidden(passes.input.collate([(ids,) for ids, _ in cuts]), cuts)
 
     def looked_at(self, passes: Passes, source: Any, answer: str | None) -> Filled:
-        del passes
         row = self.parse(source)
         if answer is not None:
             raise UserError("--answer means nothing to a model that fills in hidden words: write it into the text.")
