@@ -36,11 +36,12 @@ Chunks = Iterator[list[str]]
 def load(run: Path, others: Sequence[Path], device: str | None = None) -> Model:
     """Load the model that answers, alone or together with other runs, on the device of this name."""
     keep_memory()
-    model, place = runs.load(run), devices.named(device)
-    if place is not None:
-        model.network.to(place)
-    if others:
-        model.task.join([runs.load(other).task for other in others], [str(other) for other in others])
+    place = devices.named(device)
+    model, *more = [runs.load(each) for each in (run, *others)]
+    for each in (model, *more) if place is not None else ():
+        each.network.to(place)
+    if more:
+        model.task.join([other.task for other in more], [str(other) for other in others])
     return model
 
 
