@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["Model", "UserError", "__version__", "load", "train", "watch"]
 
+
+def __dir__() -> list[str]:
+    return [*__all__]
+
+
 __getattr__ = lazily(
     __name__,
     {

@@ -58,6 +58,7 @@ class Training(Section):
     minutes: float | None = Field(20.0, gt=0, description="time for training; empty: no limit")
     every: int | None = Field(None, ge=1, description="steps between validations; empty: 25 over the run")
     patience: int = Field(10, ge=1, description="validations without a better score before it stops")
+    ceiling: bool = Field(True, description="stop when the score could not be better, twice in a row")
     average: int = Field(5, ge=1, description="checkpoints averaged at the end, unless the best is clearly better")
     parallel: Literal["ddp", "fsdp"] = Field("ddp", description="under torchrun: whole copies, or sharded weights")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products; weights are float32")

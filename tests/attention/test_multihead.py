@@ -1,12 +1,17 @@
 """The layer: against torch.nn.MultiheadAttention with the same weights, both kinds of heads, groups, and invariances."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
-from regard.attention import Context, MultiHead, causal, padding, pieces, scores
+from regard.attention import Context, MultiHead, causal, padding, pieces, scores, window
+from regard.attention.masks import Mask
+from regard.attention.positions import Rotary
 from tests.attention.parts import INSIDE, gradients
 
 
@@ -113,3 +118,52 @@ def test_padding_and_batch_order_change_nothing(name: str, pad: int, seed: int) 
 def test_refusals(make: object, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         make()  # type: ignore[operator]
+
+
+# ---- what is refused, and export -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: MultiHead(64, 4)(torch.randn(10, 64)), ValueError, r"expected a tensor \(batch, length, 64\), got \(10, 64\)"),
+        (lambda: MultiHead(64, 4)(torch.randn(2, 10, 32)), ValueError, r"got \(2, 10, 32\)"),
+        (lambda: MultiHead(64, 4)([1.0]), TypeError, "got list"),
+        (lambda: MultiHead(64, 4)(torch.randn(2, 3, 64), torch.randn(2, 3, 32)), ValueError, "context: expected"),
+        (lambda: MultiHead(64, 4)(torch.randn(2, 3, 64), mask="causal"), TypeError, "mask: expected a rule"),
+        (lambda: MultiHead(64, 1, rotate=Rotary(32))(torch.randn(2, 3, 64)), ValueError, r"Try Rotary\(64\)"),
+    ],
+)  # fmt: skip
+def test_wrong_shapes_widths_and_types_are_named(
+    call: Callable[[], object], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        call()
+
+
+class Exported(nn.Module):
+    """A layer with a mask, for export: a mask is no tensor."""
+
+    def __init__(self, mask: Mask | None, **parts: Any) -> None:
+        super().__init__()
+        self.layer, self.mask = MultiHead(32, 4, **parts), mask
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        y: Tensor = self.layer(x, positions=positions, mask=self.mask)[0]
+        return y
+
+
+@pytest.mark.parametrize(
+    ("mask", "parts"), [(None, {}), (causal, {"groups": 2}), (window(2, 0), {}), (causal, {"rotate": Rotary(8)})]
+)
+def test_a_layer_can_be_exported_for_any_batch(mask: Mask | None, parts: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    layer = Exported(mask, **parts).eval()
+    batch, length = torch.export.Dim("batch"), torch.export.Dim("length")
+    shapes = {"x": {0: batch, 1: length}, "positions": {0: batch, 1: length}}
+    first = torch.randn(2, 6, 32), torch.arange(6).expand(2, 6).contiguous()
+    graph = torch.export.export(layer, first, dynamic_shapes=shapes).module()
+    positions = torch.arange(300).repeat(3, 1)
+    positions[1, 200:] = -1
+    x = torch.randn(3, 300, 32)
+    assert graph(x, positions).allclose(layer(x, positions), atol=1e-5)

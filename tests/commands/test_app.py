@@ -438,7 +438,7 @@ def test_stopped_after_the_last_step_it_says_how_to_go_on(
         patched.setattr("regard.training.train.write_card", stop)
         cli.run(*command, code=130)
     assert cli.said.splitlines()[-2:] == [
-        "stopped; the last state is saved. Go on with the same command:",
+        "stopped; the last state is saved. Resume with the same command:",
         "  regard train 'my data.tsv' -o 'my runs/a' --steps 2 --set model.width=8",
     ]
     assert cli.run(*command) == "my runs/a\n"

@@ -283,3 +283,16 @@ def test_watching_a_head_and_sixteen_rows_of_8192_adds_little_memory() -> None:
     }
     assert peaks["plain"] * 1024 > 8192 * 512 * 4 * 4, "the measure sees at least q, k, v and the answer"
     assert (peaks["watched"] - peaks["plain"]) * 1024 < 64e6
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "words"),
+    [
+        (nn.Linear, TypeError, "expected a module or a trained model to watch, got Linear"),
+        (nn.Linear(2, 2), ValueError, "Linear has no attention inside"),
+        (nn.TransformerEncoderLayer(8, 2), ValueError, r"torch's own attention .* Try regard\.attention\.MultiHead"),
+    ],
+)
+def test_what_cannot_be_watched_is_refused_at_once(model: object, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        regard.watch(model)

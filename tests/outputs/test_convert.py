@@ -10,12 +10,12 @@ import torch
 from torch.nn.functional import log_softmax
 
 import regard
-from regard.commands.show import _figure
 from regard.data.example import Example
 from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.inference.ensemble import Ensemble, EnsembleState
 from regard.inputs.tokens import Tokens
+from regard.inspection.figure import figure_of
 from regard.inspection.page import BEGINNING
 from regard.outputs import OUTPUTS
 from regard.outputs.convert.output import FINIS, Conversions, Convert, Search
@@ -218,7 +218,7 @@ def test_sub_words_are_shown_with_the_words_they_make_up(closed: bool) -> None:
         assert weights[0].mean(0)[:-1] == pytest.approx(drawing.weights, abs=1e-6)  # of two layers the first
     own = next(each for each in others if each.columns == "prefix")
     assert example.in_words(own)[2] == [BEGINNING, "Ball", "und"]
-    grid = _figure(drawing, grid=True)
+    grid = figure_of(example, grid=True)
     assert [label.get_text() for label in grid.axes[0].get_yticklabels()] == rows
 
 

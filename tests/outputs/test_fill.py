@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import regard
 from regard.attention import Context
-from regard.commands.show import _figure
 from regard.config import render
 from regard.data.batches import pad
 from regard.errors import UserError
@@ -23,15 +22,18 @@ from regard.inputs.embedding import positions_of
 from regard.inputs.input import Batch, Source
 from regard.inputs.tokens import TokenStem
 from regard.inspection import page
+from regard.inspection.figure import figure_of
 from regard.models.bert import bert
 from regard.network import Network
 from regard.outputs.fill import masking
 from regard.outputs.fill.head import Hidden, MaskedHead, targets_of
 from regard.outputs.fill.output import Fill, Filled, cut
+from regard.pictures.maps import LONGEST_LABEL
 from regard.runs import checkpoint
 from regard.runs.settings import load as load_settings
 from regard.task import Task
 from regard.text.blanks import parse
+from regard.text.display import visible
 from regard.text.tokenizer import END, PAD, START, UNKNOWN, Tokenizer
 from regard.training.prepare import counts_of
 from tests.conftest import Regard
@@ -448,10 +450,12 @@ def test_maps_of_attention(kind: str, text: str) -> None:
     for place in fill(task).parse(text).blanks if kind == "xlnet" else ():
         assert not weights[..., place + 1, place + 1].any(), "the query stream cannot see what stands there"
     page._packed(example, "Example 1")
-    figure = _figure(example.drawing, grid=False)
+    figure = figure_of(example, grid=False)
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert labels == text.split()
-    assert len(_figure(example.drawing, grid=True).axes) >= 4
+    filled = task.predict([text])[0].split()
+    expected = [f"[{word}]" if blank == "___" else word for word, blank in zip(filled, text.split(), strict=True)]
+    assert labels == [visible(word, LONGEST_LABEL) for word in expected]
+    assert len(figure_of(example, grid=True).axes) >= 4
 
 
 def test_what_cannot_be_shown() -> None:

@@ -188,7 +188,7 @@ def test_an_alignment_shows_the_weights_it_was_given() -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == list("abc")
     assert axes.xaxis.get_ticks_position() == "top"
     assert [text.get_text() for text in axes.texts] == [f"{value:.2f}" for value in weights.ravel()]
-    assert axes.images[0].get_clim() == (0.0, weights.max())
+    assert axes.images[0].get_clim() == (0.0, 1.0)
     assert figure.axes[1].get_ylabel() == "attention weight"
     rows = np.diff(axes.get_window_extent().intervaly)[0] / 3
     columns = np.diff(axes.get_window_extent().intervalx)[0] / 5
@@ -243,7 +243,7 @@ def test_a_grid_has_one_map_for_each_head_on_one_scale(layers: int, heads: int, 
     assert len(maps) == layers * heads
     for axes, expected in zip(maps, weights.reshape(-1, m, n), strict=True):
         assert np.array_equal(axes.images[0].get_array(), expected)
-        assert axes.images[0].get_clim() == (0.0, weights.max())
+        assert axes.images[0].get_clim() == (0.0, 1.0)
     words = [text.get_text() for text in texts(figure)]
     assert {f"layer {i + 1}" for i in range(layers)} | {f"head {i + 1}" for i in range(heads)} <= set(words)
     assert words.count("row") == (m * layers if m <= 40 else 0)

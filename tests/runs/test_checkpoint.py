@@ -120,8 +120,12 @@ def hard_life(monkeypatch: pytest.MonkeyPatch) -> Callable[[range], None]:
             inner: Any = self.loss
             self.loss = lambda *batch: inner(*batch) * (float("nan") if self.at.step + 1 in steps else 1.0)  # type: ignore[assignment]
 
+        def plan(self: Trainer) -> None:
+            self.at.items, self.at.whole = (7, 2) if self.at.step < 27 else (5, 3)
+
         monkeypatch.setattr(Trainer, "__init__", spoiled)
         monkeypatch.setattr(Trainer, "_settle", settle)
+        monkeypatch.setattr(Trainer, "_plan", plan)
 
     return spoil
 
@@ -253,7 +257,7 @@ def test_nothing_but_a_run_is_accepted(tmp_path: Path, pairs: Path) -> None:
     with pytest.raises(UserError, match=r"not a run folder: it has no config\.yaml"):
         checking.check([str(tmp_path)], [], accept=True)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(UserError, match=r"--accept takes the files of a run as they are, but .*pairs\.tsv is not"):
+    with pytest.raises(UserError, match=r"accept takes the files of a run as they are, but .*pairs\.tsv is not"):
         checking.check([str(pairs)], [], accept=True)
 
 
@@ -409,7 +413,7 @@ def test_out_of_memory_is_said_with_a_remedy_and_the_state_kept(pairs: Path, tmp
     said = torture.train(pairs, run, at={17: exhausted})
     assert said is not None
     assert "Out of memory at step 17: what was saved before is in" in said
-    assert "--set training.budget=200 training.accumulate=2" in said
+    assert 'set={"training.budget": 200, "training.accumulate": 2}' in said
     assert torture.train(pairs, run) is None
     assert torture.outcome(run) == torture.outcome(place / "whole")
 

@@ -28,7 +28,7 @@ from regard.outputs.convert.output import Convert
 from regard.outputs.output import Held
 from regard.runs import checkpoint, folder
 from regard.text.tokenizer import Tokenizer
-from regard.training import loop
+from regard.training import loop, validation
 from regard.training.choose import choose
 from regard.training.distributed import World
 from regard.training.loop import Trainer
@@ -123,7 +123,7 @@ def test_interrupt_saves_and_says_how_to_go_on(pairs: Path, tmp_path: Path) -> N
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "everything is saved. Go on with the same command" in errors
+    assert "everything is saved. Resume with the same command" in errors
     assert "Traceback" not in errors
     assert regard.load(tmp_path / "run").predict(["abc"])
 
@@ -285,7 +285,7 @@ def test_an_average_is_kept_unless_the_best_is_clearly_better(pairs: Path, tmp_p
     """The scores of the last validations are made up; the weights and the evaluation of their mean are real."""
     settings = [*TINY, "training.every=20", "training.average=3"]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("regard.training.loop.MOST", 8)  # so few that a standard error is many points
+        patched.setattr("regard.training.validation.MOST", 8)  # so few that a standard error is many points
         few = regard.train(pairs, tmp_path / "few", steps=300, set=settings, quiet=True)
     last = [load_file(path) for path in sorted((tmp_path / "few/checkpoints").glob("*.safetensors"))[-3:]]
     mean = {name: torch.stack([weights[name] for weights in last]).mean(0) for name in last[0]}
@@ -336,10 +336,10 @@ def test_validations_look_at_items_from_all_over_a_sorted_file(tmp_path: Path) -
             tmp_path / "sorted.tsv", tmp_path / "run", valid=tmp_path / "sorted.tsv", steps=1,
             set=[*TINY, "training.every=1", "training.average=1"], quiet=True,
         )  # fmt: skip
-    first = seen[: loop.MOST]
-    assert len(first) == len(set(first)) == loop.MOST
-    assert {word[0] for word in first} == set("abcdefgh")
-    assert len(seen) == loop.MOST + len(words)  # the report at the end is on them all
+    few, first = seen[: validation.FEW], seen[validation.FEW : validation.FEW + validation.MOST]  # timed, and scored
+    assert len(first) == len(set(first)) == validation.MOST
+    assert {word[0] for word in few} == {word[0] for word in first} == set("abcdefgh")
+    assert len(seen) == validation.FEW + validation.MOST + len(words)  # the report at the end is on them all
 
 
 def test_minutes_or_steps_that_are_given_decide_alone(pairs: Path, tmp_path: Path) -> None:
@@ -395,9 +395,9 @@ except regard.UserError as error:
 """
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=120)
-    assert "does not fit into memory: --set training.budget=50000 training.accumulate=2" in done.stdout, done.stderr[
-        -500:
-    ]
+    assert 'does not fit into memory: set={"training.budget": 50000, "training.accumulate": 2}' in done.stdout, (
+        done.stderr[-500:]
+    )
 
 
 # ---- what a GPU wants, tried on a CPU ------------------------------------------------------------------------------
@@ -413,8 +413,8 @@ def test_batches_read_ahead_and_a_copy_elsewhere_change_nothing(
     regard.train(pairs, tmp_path / "plain", steps=20, set=TINY, quiet=True)
     inner, step = World.__init__, Trainer._step
 
-    def elsewhere(self: World) -> None:
-        inner(self)
+    def elsewhere(self: World, *given: Any) -> None:
+        inner(self, *given)
         self.device = torch.device("cpu", 0)
 
     def stopping(self: Trainer) -> tuple[float, int]:

@@ -14,7 +14,7 @@ from regard.attention.masks import Laid, Mask, QueryMask, padding
 from regard.attention.mixing import Mix, weighted_sum
 from regard.attention.normalisers import Normaliser, softmax
 from regard.attention.positions import BiasFunction
-from regard.attention.scores import Score, scaled_dot
+from regard.attention.scores import Score, same_width, scaled_dot
 
 AnyMask = Mask | QueryMask | Laid | Tensor | None
 
@@ -42,6 +42,7 @@ def attend(
     Positions are 0, 1, 2 … unless given. q may be None for scores that ignore it.
     """
     k, v = match_heads(q, k, v)
+    same_width(score, q, k)
     scores = score(q, k)
     q_pos, k_pos = positions_for(mask, q_pos, k_pos, scores.shape[-2], k)
     if bias is not None:
@@ -61,6 +62,16 @@ def match_heads(q: Tensor | None, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]
 
 def check(q: Tensor | None, k: Tensor, v: Tensor) -> None:
     """Refuse, in one sentence, what would otherwise fail deep inside or go wrong silently."""
+    for name, given in (("q", q), ("k", k), ("v", v)):
+        if given is None and name == "q":
+            continue
+        if not isinstance(given, Tensor):
+            raise TypeError(f"{name}: expected a tensor (..., length, width), got {type(given).__name__}")
+        if given.dim() < 2:
+            raise ValueError(
+                f"{name}: expected a tensor (..., length, width), got the shape {tuple(given.shape)}. "
+                f"Try {name}.unsqueeze(0) for a single vector"
+            )
     if k.shape[-2] != v.shape[-2]:
         raise ValueError(f"every key needs its value: found {k.shape[-2]} keys and {v.shape[-2]} values")
     if q is None:
@@ -69,6 +80,11 @@ def check(q: Tensor | None, k: Tensor, v: Tensor) -> None:
         raise ValueError(
             f"the heads of the keys must divide those of the queries: found {k.shape[-3]} and {q.shape[-3]}"
         )
+    if not (_alike(q.shape[:-3], k.shape[:-3]) and _alike(k.shape[:-2], v.shape[:-2])):
+        raise ValueError(
+            "q, k and v must have the same batch: found the shapes "
+            f"{tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
+        )
     # Fused kernels turn a NaN query into a row of zeros, which then trains on as if nothing had happened. A sum is the
     # cheapest probe; on a GPU it would wait for the device in every layer, there the loss is watched instead.
     if q.device.type == "cpu" and not torch.compiler.is_compiling() and not math.isfinite(float(q.detach().sum())):
@@ -76,6 +92,11 @@ def check(q: Tensor | None, k: Tensor, v: Tensor) -> None:
         if bad.any():
             first = tuple(bad.nonzero()[0].tolist())
             raise NotFinite(f"q holds NaN, first at index {first}: look for the layer before it that overflowed")
+
+
+def _alike(one: torch.Size, other: torch.Size) -> bool:
+    """Return True if two shapes are the same or can be broadcast."""
+    return all(a == b or a == 1 or b == 1 for a, b in zip(reversed(one), reversed(other), strict=False))
 
 
 def positions_for(
@@ -109,6 +130,11 @@ def lay(mask: Mask | QueryMask | Laid | None, q_pos: Tensor, k_pos: Tensor) -> L
     """Lay the mask over these positions, if that has not been done for the batch already."""
     if isinstance(mask, Laid):
         return mask
+    if not isinstance(mask, Mask | QueryMask | None):
+        raise TypeError(
+            f"mask: expected a rule such as regard.attention.causal, a laid mask or a boolean tensor, "
+            f"got {mask if isinstance(mask, str) else type(mask).__name__!r}"
+        )
     return mask.on(k_pos) if isinstance(mask, QueryMask) else (mask or padding).on(q_pos, k_pos)
 
 

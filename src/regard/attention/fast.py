@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_exporting
 from torch.nn.functional import scaled_dot_product_attention
 
 from regard.attention.blocks import blocks_of, in_blocks
@@ -20,7 +21,7 @@ from regard.attention.masks import Laid
 from regard.attention.mixing import Mix, ShawValues, weighted_sum
 from regard.attention.normalisers import Normaliser, WeightDropout, softmax
 from regard.attention.positions import Bias, BiasFunction
-from regard.attention.scores import MLP, Additive, Bilinear, Score, dot, scaled_dot
+from regard.attention.scores import MLP, Additive, Bilinear, Score, dot, same_width, scaled_dot
 
 
 def fast(
@@ -40,11 +41,15 @@ def fast(
     parts: dict[str, Any] = {"score": score, "bias": bias, "normalise": normalise, "mix": mix}
     if mask is None and bias is None and k_pos is None and reason(**parts) is None:
         check(q, k, v)
+        same_width(score, q, k)
         return _fused(q, k, v, score, None)
     q_pos, k_pos = positions_for(mask, q_pos, k_pos, q.shape[-2], k)
     laid = mask if isinstance(mask, Tensor) else lay(mask, q_pos, k_pos)
     check(q, k, v)
-    if isinstance(laid, Laid) and q.dim() == 4 and local_parts(score, bias, mix) and (blocks := blocks_of(laid)):
+    same_width(score, q, k)
+    # An exported graph takes the dense form: which blocks there are depends on the positions of a batch.
+    local = q.dim() == 4 and local_parts(score, bias, mix) and not is_exporting()
+    if local and isinstance(laid, Laid) and (blocks := blocks_of(laid)):
         return in_blocks(partial(_dense, parts), q, k, v, blocks)
     return _dense(parts, q, k, v, laid, q_pos, k_pos)
 
@@ -71,6 +76,8 @@ def _stepping(q: Tensor, k: Tensor) -> bool:
     In training they gain a few hundredths at most, and their rounding depends on how far a batch is padded: two
     processes would no longer have the losses of one to a millionth for as long.
     """
+    if is_exporting():  # one graph for batches of all sizes
+        return False
     alone = q.dim() == 4 and q.shape[-2] == 1 and q.shape[:2] == k.shape[:2]
     return alone and len(q) >= 64 and k.shape[-2] >= 8 and q.device.type == "cpu"
 

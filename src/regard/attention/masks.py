@@ -18,6 +18,7 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.compiler import is_exporting
 
 Rule = Callable[[Tensor, Tensor], Tensor]
 
@@ -104,7 +105,10 @@ class QueryMask:
 
 @dataclass(frozen=True, eq=False)
 class Laid:
-    """A mask laid over one batch's positions. Its forms are computed when first asked for, once per batch."""
+    """A mask laid over one batch's positions. Its forms are computed when first asked for, once per batch.
+
+    An exported graph serves any batch: whatever depends on the positions of one is then as in the general case.
+    """
 
     mask: Mask
     q_pos: Tensor  # (m,) or (batch, m)
@@ -127,18 +131,18 @@ class Laid:
 
     @cached_property
     def _padded(self) -> bool:
-        return bool((self.k_pos < 0).any() or (self.q_pos < 0).any())
+        return is_exporting() or bool((self.k_pos < 0).any() or (self.q_pos < 0).any())
 
     @cached_property
     def dense(self) -> Tensor | None:
         """The boolean matrix over all queries, or None where everything is allowed."""
         allowed = self.rows(self.q_pos)
-        return None if bool(allowed.all()) else allowed
+        return None if not is_exporting() and bool(allowed.all()) else allowed
 
     @cached_property
     def aligned(self) -> bool:
         """True if queries and keys are the same consecutive positions (with padding among them or not)."""
-        if self.q_pos.shape != self.k_pos.shape or not torch.equal(self.q_pos, self.k_pos):
+        if is_exporting() or self.q_pos.shape != self.k_pos.shape or not torch.equal(self.q_pos, self.k_pos):
             return False
         first = self.q_pos - torch.arange(self.q_pos.shape[-1], device=self.q_pos.device)
         real = self.q_pos >= 0

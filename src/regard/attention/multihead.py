@@ -47,6 +47,7 @@ class MultiHead(nn.Module):
         _divides(width, heads, groups)
         self.heads, self.groups = heads, groups
         head_width, context_width = width // heads, context_width or width
+        self.width, self.context_width = width, context_width
         self.q_proj = project(width, width)
         self.k_proj = project(context_width, groups * head_width)
         self.v_proj = project(context_width, groups * head_width)
@@ -72,6 +73,9 @@ class MultiHead(nn.Module):
         With a state, x attends to what the state remembers: all or the last keys so far (`Cache()`, `Rolling(size)`),
         which then include its own. Cross-attention returns its projected context as a state for the next step.
         """
+        self._refuse("x", x, self.width)
+        if isinstance(context, Context | Tensor):
+            self._refuse("context", context if isinstance(context, Tensor) else context.values, self.context_width)
         positions = default_positions(positions, x.shape[-2], x)
         q = self._heads(self.q_proj(x), self.heads)
         if self.rotate is not None:
@@ -87,6 +91,17 @@ class MultiHead(nn.Module):
             k, v = self._project(x, positions)
             y = self.attention(q, k, v, mask, positions, positions)
         return self.output_proj(y.transpose(1, 2).flatten(2)), state
+
+    @staticmethod
+    def _refuse(name: str, x: Tensor, width: int) -> None:
+        """Refuse, in one sentence, what the projections would refuse in matrices."""
+        expected = f"{name}: expected a tensor (batch, length, {width}), got"
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{expected} {type(x).__name__}")
+        if x.dim() == 2 and x.shape[-1] == width:
+            raise ValueError(f"{expected} {tuple(x.shape)}. Try {name}.unsqueeze(0) for a batch of one")
+        if x.dim() != 3 or x.shape[-1] != width:
+            raise ValueError(f"{expected} {tuple(x.shape)}")
 
     def branch_weights(self) -> list[Tensor]:
         return [p for part in (self.v_proj, self.output_proj) for p in part.parameters() if p.dim() > 1]

@@ -186,6 +186,11 @@ class Rotary(nn.Module):
         self.head_width, self.base = head_width, base
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        if x.shape[-1] != self.head_width:
+            raise ValueError(
+                f"rotary positions are for heads of width {self.head_width}, got {x.shape[-1]}. "
+                f"Try Rotary({x.shape[-1]})"
+            )
         angles = by_head(positions.unsqueeze(-1) * frequencies(self.head_width, self.base, positions.device))
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         left, right = x.chunk(2, -1)

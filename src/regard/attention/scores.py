@@ -16,6 +16,15 @@ from regard.layers.roles import BETWEEN, Role
 Score = Callable[[Tensor | None, Tensor], Tensor]
 
 
+def same_width(score: Score, q: Tensor | None, k: Tensor) -> None:
+    """Refuse vectors of different widths where the score is their product."""
+    if score in (dot, scaled_dot) and q is not None and q.shape[-1] != k.shape[-1]:
+        raise ValueError(
+            f"the score is a product of queries and keys, which must be equally wide: found {q.shape[-1]} and "
+            f"{k.shape[-1]}. Try score=Bilinear(…) or project one of them"
+        )
+
+
 def query(q: Tensor | None) -> Tensor:
     """Return the query; refuse None, which only scores that ignore the query accept."""
     if q is None:

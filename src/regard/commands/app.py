@@ -17,16 +17,16 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from regard.errors import UserError
+from regard.errors import UserError, shell
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # panels leave the help of an option a third of 80 columns, and show flags as if they took values
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Train, inspect and use attention models on your own data.",
-    epilog="Begin with `regard demo`, then `regard train FILE`.",
+    epilog="Begin with `regard demo`, then `regard train FILE`. Your shell completes commands after "
+    "`regard --install-completion`.",
 )
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="folder that `regard train` wrote")]
@@ -42,11 +42,27 @@ Engine = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object")]
+Device = Annotated[
+    str | None, typer.Option(metavar="cpu|cuda|cuda:N|mps", help="what computes; a GPU for training if there is one, else the CPU")
+]  # fmt: skip
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="say nothing but errors; results are printed")]
+COMPLETION = "_REGARD_COMPLETE"  # set by a shell that asks what may follow
 
 
-@app.command(short_help="Learn from a file of yours; the same command again goes on.")
+@app.callback(invoke_without_command=True)
+def options(
+    version: Annotated[bool, typer.Option("--version", help="show the version and leave")] = False,
+) -> None:
+    if version:
+        from regard import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command(short_help="Learn from a file of yours; the same command again resumes.")
 def train(
-    data: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG", help="files or a folder of yours (pairs, labels, tags, text …), or a config.yaml")],
+    data: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG | RUN", help="files or a folder of yours (pairs, labels, tags, text …), a config.yaml, or a run folder to resume")],
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/NAME by default")] = None,
     valid: Annotated[list[str] | None, typer.Option("--valid", metavar="FILE", help="validation data; twice for line-aligned files")] = None,
     test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test data, used once at the end")] = None,
@@ -56,11 +72,15 @@ def train(
     minutes: Annotated[float | None, typer.Option("--minutes", help="time for training, in place of a number of steps")] = None,
     steps: Annotated[int | None, typer.Option("--steps", help="steps of training")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="governs weights, order and dropout")] = None,
+    skip_faults: Annotated[bool, typer.Option("--skip-faults", help="skip faulty lines and count them, rather than stop")] = False,
+    device: Device = None,
+    quiet: Quiet = False,
 ) -> None:  # fmt: skip
-    """Train a model on your data; the same command again goes on where it stopped.
+    """Train a model on your data. Run the same command again, or `regard train RUN`, to resume.
 
     Example: regard train words.tsv --minutes 5
     """
+    from regard.commands import trials
     from regard.runs import checkpoint
     from regard.runs.folder import quoted
     from regard.training import train as training
@@ -72,25 +92,28 @@ def train(
             output,
             valid=valid or (),
             test=test or (),
-            set=set or (),
+            set=[*(set or ()), *(["data.faults=skip"] if skip_faults else [])],
             minutes=minutes,
             steps=steps,
             seed=seed,
             task=task,
             start=start,
+            device=device,
+            quiet=quiet,
         )
     except (Interrupted, KeyboardInterrupt) as stop:  # in a step, or outside of them: preparing, averaging, evaluating
         whole = isinstance(stop, Interrupted)
         if not whole and not checkpoint.states(training.run_folder(data, output)):
             raise
-        say(f"stopped; {'everything' if whole else 'the last state'} is saved. Go on with the same command:")
+        say(f"stopped; {'everything' if whole else 'the last state'} is saved. Resume with the same command:")
         say(f"  regard {shlex.join(sys.argv[1:])}")
         raise typer.Exit(130) from None
     if int(os.environ.get("RANK", "0")):
         return  # one of several processes: the first one talks
-    tried = f"{quoted(model.folder)} {shlex.quote(example(model))}"
-    say(f"try: regard predict {tried}")
-    say(f"     regard show {tried} -o alignment.png")
+    if not quiet:
+        tried = f"{quoted(model.folder)} {shlex.quote(trials.example(model))}"
+        say(f"try: regard predict {tried}")
+        say(f"     regard show {tried} -o alignment.png")
     print(model.folder)
 
 
@@ -112,8 +135,11 @@ def predict(
     embeddings: Annotated[bool, typer.Option("--embeddings", help="the vector of each text as a JSON array, with --json those of its words too")] = False,
     with_score: Annotated[bool, typer.Option("--with-score", help="log-probability before each answer")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
+    file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="answer the sources of a data file, or every line of a text file")] = None,
+    skip_faults: Annotated[bool, typer.Option("--skip-faults", help="answer a line that cannot be read with an empty one, and say so, rather than stop")] = False,
     others: Others = None,
     engine: Engine = "torch",
+    device: Device = None,
 ) -> None:  # fmt: skip
     """Answer texts: one line out for each line in, as soon as it is ready.
 
@@ -131,14 +157,17 @@ def predict(
         "longest": longest,
     }
     looks |= {"alignment": alignment, "embeddings": embeddings}
-    model = predicting.load(run, others or [])
+    if text and file is not None:
+        raise UserError(f"--file {file}: leave it out, or the texts.")
+    model = predicting.load(run, others or [], device)
     changes = predicting.changes(looks, draws, sample=sample or model.task.output.draws)
     engines.use(model, engine, changes, say)
     plain = not (with_score or as_json)
     if plain and text and len(text) == 1 and predicting.stream(model, text[0], changes, sys.stdout):
         return
-    lines, origin = (iter([text]), "") if text else (predicting.standard_input(), predicting.INPUT)
-    predicting.predict(model, lines, changes, sys.stdout, origin, with_score=with_score, as_json=as_json)
+    lines, origin = predicting.texts(model, text or [], file, say, skip_faults=skip_faults)
+    told_of = say if skip_faults else None
+    predicting.predict(model, lines, changes, sys.stdout, origin, with_score=with_score, as_json=as_json, say=told_of)
 
 
 @app.command(short_help="Score a model on known answers.")
@@ -153,6 +182,7 @@ def evaluate(
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the answers to this file, a line for each example")] = None,
     others: Others = None,
     engine: Engine = "torch",
+    device: Device = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Score a model on data with known answers, with confidence intervals.
@@ -164,7 +194,7 @@ def evaluate(
     from regard.exchange import engine as engines
 
     changes = predicting.changes({"beam": beam, "length_penalty": length_penalty, "stride": stride}, {}, sample=False)
-    model = predicting.load(run, others or [])
+    model = predicting.load(run, others or [], device)
     engines.use(model, engine, changes, say)
     report = evaluating.evaluate(model, data, changes, lowercase=lowercase, by_length=by_length, output=output)
     print(report.as_json() if as_json else report.render())
@@ -177,15 +207,28 @@ def show(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help=".png or .svg picture, .html page, .npz numbers")] = Path("attention.png"),
     answer: Annotated[str | None, typer.Option("--answer", help="look at this answer rather than the model's own")] = None,
     grid: Annotated[bool, typer.Option("--grid", help="every layer and head in one picture")] = False,
+    device: Device = None,
 ) -> None:  # fmt: skip
     """Draw where the model looked.
 
     Example: regard show runs/fre bonjour -o bonjour.html
     """
+    from regard.commands import predict as predicting
     from regard.commands import show as showing
-    from regard.runs.model import load
 
-    print(showing.show(load(run), text, output, answer=answer, grid=grid))
+    print(showing.show(predicting.load(run, [], device), text, output, answer=answer, grid=grid))
+
+
+@app.command(short_help="Show what a run is: its data, settings, size and scores.")
+def info(run: Run, as_json: Json = False) -> None:
+    """Show a run on one screen: what it learned from, its settings, its size, its scores and its state.
+
+    Example: regard info runs/fre
+    """
+    from regard.commands import info as informing
+
+    facts = informing.info(run)
+    print(informing.as_json(facts) if as_json else informing.render(facts))
 
 
 @app.command(short_help="Find faults in data, settings or a run.")
@@ -316,17 +359,6 @@ def told(message: Warning | str, *_: object, **__: object) -> None:
     say(f"regard: {message}")
 
 
-def example(model: Any) -> str:
-    """A source text to try, from the validation data."""
-    from regard.runs.build import read
-
-    data = model.config.data
-    examples = read(model.config, data.valid or data.train, lambda _: None)
-    task = model.task
-    text: str = task.input.text(task.trial(next(e.source for e in examples if task.input.text(e.source).strip())))
-    return text
-
-
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; a fault of the user's is one sentence, never a traceback (REGARD_DEBUG=1 shows it)."""
     _open_outputs()
@@ -355,6 +387,11 @@ def _run(arguments: list[str]) -> int:
     if sys.stdout is None:
         raise UserError("Standard output is closed, where results go: leave it open, or send it to /dev/null.")
     command = typer.main.get_command(app)
+    if COMPLETION in os.environ:
+        from typer.completion import completion_init  # type: ignore[attr-defined]
+
+        completion_init()
+        command._main_shell_completion({}, "regard", COMPLETION)
     try:  # `app()` would answer a closed pipe itself, with exit code 1
         with warnings.catch_warnings(), command.make_context("regard", spread(arguments)) as context:
             warnings.showwarning = told
@@ -366,6 +403,7 @@ def _run(arguments: list[str]) -> int:
     return 0
 
 
+@shell()
 def _guarded(arguments: list[str]) -> int:
     if os.environ.get("REGARD_DEBUG"):
         return _run(arguments)

@@ -27,7 +27,15 @@ SETTINGS = {
     "tokens": {"level": "characters"},
     "output": {"level": "characters"},
     "model": {"kind": "recurrent", "width": 128, "layers": 1, "attention": "additive", "feeding": True, "dropout": 0.1},
-    "training": {"budget": 8192, "rate": 5e-3, "warmup": 100, "smoothing": 0.0, "patience": 100, "average": 3},
+    "training": {
+        "budget": 8192,
+        "rate": 5e-3,
+        "warmup": 100,
+        "smoothing": 0.0,
+        "patience": 100,
+        "ceiling": False,
+        "average": 3,
+    },
 }
 
 

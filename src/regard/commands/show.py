@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,11 +11,8 @@ from regard import pictures
 from regard.errors import UserError
 from regard.inputs.input import readable
 from regard.inspection import page
-from regard.inspection.view import Drawing
+from regard.inspection.figure import figure_of
 from regard.runs.model import Model
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg", ".html", ".npz")
 
@@ -33,18 +29,7 @@ def show(model: Model, texts: Sequence[str], path: Path, *, answer: str | None =
     exhibit = model.task.exhibit(sources[0], answer)
     if kind == ".npz":
         return _numbers(path, exhibit)
-    if exhibit.drawing is None:
-        raise UserError("This model has no attention between target and source: there is no alignment to draw.")
-    return pictures.save(_figure(exhibit.drawing, grid=grid), path)
-
-
-def _figure(drawing: Drawing, *, grid: bool) -> Figure:
-    """Draw weights between two sides as a heat map, weights on one side as a strip, or all heads as a grid."""
-    if grid and drawing.heads is not None:
-        return pictures.grid(*drawing.heads)
-    if drawing.weights.ndim == 1:
-        return pictures.strip(drawing.weights, drawing.columns, drawing.title or "", drawing.what)
-    return pictures.alignment(drawing.weights, drawing.rows, drawing.columns, drawing.title)
+    return pictures.save(figure_of(exhibit, grid=grid), path)
 
 
 def _refuse(texts: Sequence[object], path: Path, answer: str | None, grid: bool) -> None:

@@ -28,7 +28,7 @@ INDEX = "index.json"
 VERSION = 2
 BUFFER = 1 << 18  # numbers held in memory for each field before they go to disk
 DTYPES = ("<u2", "<u4", "|u1", "<f2", "<f4")
-REMEDY = "remove the folder and prepare the data again"
+REMEDY = "remove this cache: training makes it again from the data"
 
 
 class Field(NamedTuple):

@@ -33,11 +33,15 @@ from regard.layers.dropout import Dropout
 from regard.layers.first_weights import first_weights
 from regard.layers.stem import Marks, Stem
 from regard.text import labels, scripts
+from regard.text.closed import closed_level
+from regard.text.composed import decompose
 from regard.text.stream import plain, shielded
 from regard.text.tokenizer import END, START, SUB_WORDS, Tokenizer, choose_level
 
 Level = Literal["characters", "words", "symbols", "bpe", "unigram"]
 BEGIN, FINISH, FINIS = "▶", "■", "∎"  # START and END in pictures; the end alone
+OFTEN, SPEED = 200, 5_000  # times that little text is seen in the minutes of a training, at so many tokens a second
+LEAST = 0.7  # minutes of a training
 PARTS = ("words", *SUB_WORDS)  # levels whose tokens may be parts of a word: at that of words, its punctuation marks
 
 
@@ -50,6 +54,10 @@ class TokenSettings(Tables):
     lowercase: bool = Setting(False, description="in lower case")
     size: int | None = Setting(
         None, ge=5, description="largest number of tokens of the vocabulary (sub-words and words)"
+    )
+
+    decomposed: bool = Setting(
+        False, description="composed characters (한, ế) are read as their parts; at the level of characters"
     )
 
     def rows(self) -> int:
@@ -169,8 +177,8 @@ class Tokens(Input[str]):
         return readable(line) if self.use is Use.STREAM else readable(line).strip()
 
     @staticmethod
-    def unreadable(source: str) -> str:  # noqa: ARG004
-        return ""
+    def unreadable(source: str) -> str:
+        return "" if isinstance(source, str) else f"expected a text, got {type(source).__name__}"
 
     def encode(self, sources: Sequence[str]) -> list[Row]:
         if self.sentences is not None:
@@ -276,11 +284,19 @@ class Tokens(Input[str]):
             Use.BLANKS: _for_blanks,
         }
         section, reasons = sections[use](seen)
-        return {"tokens": section}, {f"tokens.{name}": why for name, why in reasons.items()}
+        found, why = {"tokens": section}, {f"tokens.{name}": why for name, why in reasons.items()}
+        count = _elements(seen, _used(seen, section["level"]), both=use is Use.SOURCE)
+        minutes = round(max(LEAST, min(20.0, OFTEN * count / SPEED / 60)), 1)
+        if minutes < 20:
+            found["training"] = {"minutes": minutes}
+            why["training.minutes"] = (
+                f"about {count:,} tokens are seen often enough in {minutes:g} minutes; --minutes gives it more or less"
+            )
+        return found, why
 
 
 def _learned(texts: Iterable[str], level: str, how: TokenSettings) -> Tokenizer:
-    return Tokenizer.train(texts, level, how.size, lowercase=how.lowercase)
+    return Tokenizer.train(texts, level, how.size, lowercase=how.lowercase, decomposed=how.decomposed)
 
 
 def _cleaned(text: str, use: Use, level: str) -> str:
@@ -305,6 +321,13 @@ def _view(
     return View([*begin, *names, *end], moved, [*begin, *words, *end], units, merged)
 
 
+def _elements(seen: Survey, level: str, *, both: bool) -> int:
+    """Return about how many tokens the training data has."""
+    texts = [*seen.sources, *(seen.targets if both else ())]
+    each = len if level == "characters" else metrics.count_words
+    return round(sum(map(each, texts)) * seen.count / max(1, len(seen.sources)))
+
+
 def _used(seen: Survey, chosen: str) -> str:
     """Return the level that will be used."""
     return seen.given.get("tokens.level", chosen)
@@ -312,6 +335,10 @@ def _used(seen: Survey, chosen: str) -> str:
 
 def _for_source(seen: Survey) -> Chosen:
     level, why = choose_level(seen.sources)
+    if level != "symbols":
+        level, why = closed_level(seen.sources) or (level, why)
+    if _used(seen, level) == "characters" and (parts := decompose(seen.sources)):
+        return {"level": level, "decomposed": True}, {"level": why, "decomposed": parts}
     return {"level": level}, {"level": why}
 
 

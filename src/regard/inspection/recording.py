@@ -12,7 +12,7 @@ The forward pass is untouched: its outputs are bit for bit those without watchin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -157,33 +157,52 @@ class Recording(Mapping[str, Seen]):
         return len(self._layers)
 
 
-@contextmanager
 def watch(
     model: Any,
     layers: Sequence[str] | str | None = None,
     heads: Sequence[int] | None = None,
     rows: Sequence[int] | slice | None = None,
-) -> Iterator[Recording]:
+) -> AbstractContextManager[Recording]:
     """Record where `layers` (names or patterns such as "encoder.*"; all by default) look, for some `heads` and `rows`.
 
     `model` is a module, or a trained model of `regard.load`. A layer is called by the path of the module that holds its
     attention: "decoder.2.cross". Rows are query indices within each call. Memory: the keys of each watched layer and
     the asked rows of its queries, until `seen` is dropped.
     """
-    found = attentions(getattr(model, "network", model))
+    network = getattr(model, "network", model)
+    if not isinstance(network, nn.Module):
+        name = model.__name__ if isinstance(model, type) else type(model).__name__
+        raise TypeError(f"model: expected a module or a trained model to watch, got {name}")
+    found = attentions(network)
     if layers is None and not found:
-        raise ValueError(
-            f"{type(model).__name__} has no attention inside, expected a model with at least one layer of it"
-        )
+        raise ValueError(_nothing_to_watch(network))
     wanted = [layers] if isinstance(layers, str) else layers
     chosen = [n for n in found if wanted is None or any(fnmatchcase(n, pattern) for pattern in wanted)]
     for pattern in wanted or ():
         if not any(fnmatchcase(n, pattern) for n in found):
             raise ValueError(f"no attention layer is called {pattern!r}; there are: {', '.join(found) or 'none'}")
-    recording = Recording({name: Seen(heads) for name in chosen})
+    return _recording({name: found[name] for name in chosen}, heads, rows)
+
+
+def _nothing_to_watch(network: nn.Module) -> str:
+    if any(isinstance(module, nn.MultiheadAttention) for module in network.modules()):
+        return (
+            f"{type(network).__name__} has torch's own attention inside, whose queries and keys cannot be recorded. "
+            "Try regard.attention.MultiHead in its place"
+        )
+    return f"{type(network).__name__} has no attention inside, expected a model with at least one layer of it"
+
+
+@contextmanager
+def _recording(
+    found: Mapping[str, Watchable], heads: Sequence[int] | None, rows: Sequence[int] | slice | None
+) -> Iterator[Recording]:
+    """Record the calls of these layers."""
+    recording = Recording({name: Seen(heads) for name in found})
     own = id(recording)
     hooks = [
-        found[n].register_forward_pre_hook(partial(_record, recording[n], rows, own), with_kwargs=True) for n in chosen
+        layer.register_forward_pre_hook(partial(_record, recording[name], rows, own), with_kwargs=True)
+        for name, layer in found.items()
     ]
     pause = _paused.get()
     token, inside = _watching.set(_watching.get() + 1), _paused.set(None if pause is None else pause | {own})

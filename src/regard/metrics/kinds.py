@@ -15,10 +15,11 @@ from regard.metrics.sequences import (
     symbol_error_rate,
 )
 
-Kind = Literal["text", "symbols", "characters", "labels", "tags"]
+Kind = Literal["text", "closed", "symbols", "characters", "labels", "tags"]
 
 _METRICS: dict[str, tuple[Callable[..., Score], ...]] = {
     "text": (bleu, chrf, exact_match),
+    "closed": (exact_match, symbol_error_rate),
     "symbols": (sequence_error_rate, symbol_error_rate, exact_match),
     "characters": (exact_match, character_error_rate),
     "labels": (accuracy, macro_f1),
@@ -47,8 +48,8 @@ def evaluate(
 ) -> list[Score]:
     """Score with the metrics of the kind, the main one first; `lowercase` compares both sides in lower case.
 
-    The kinds are running text, space-separated symbols, unspaced characters, single labels, and rows of tags (with
-    span F1 first where the tags mark spans, such as B-person I-person O).
+    The kinds are running text, texts of few words, space-separated symbols, unspaced characters, single labels, and
+    rows of tags (with span F1 first where the tags mark spans, such as B-person I-person O).
     """
     if kind not in _METRICS:
         raise UserError(f"Unknown kind of sequence {kind!r}; choose one of {', '.join(_METRICS)}.")

@@ -56,6 +56,13 @@ def ranked(scores: list[Score]) -> list[float]:
     return [score.value if score.higher_is_better else -score.value for score in scores]
 
 
+def at_ceiling(score: Score) -> bool:
+    """Return True if no score could be better: all is right, or no error is left."""
+    if not score.higher_is_better:
+        return score.unit == "%" and score.value <= 0
+    return score.value >= 100
+
+
 def as_good(average: Score, best: list[float] | None) -> tuple[bool, str]:
     """Return True if an averaged model is to be kept, and the reason.
 

@@ -18,7 +18,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from regard.errors import UserError
 from regard.pictures.fonts import families
-from regard.pictures.style import FAINT, INK, LABEL_SIZE, PAD, RAMP, SMALL_SIZE, STYLE, TITLE_SIZE, new_figure, quiet
+from regard.pictures.style import (
+    FAINT,
+    INK,
+    LABEL_SIZE,
+    PAD,
+    RAMP,
+    SMALL_SIZE,
+    STYLE,
+    TITLE_SIZE,
+    Picture,
+    new_figure,
+    quiet,
+)
 from regard.text.display import visible
 
 POINTS = 72  # to an inch
@@ -31,7 +43,7 @@ LARGEST = 36.0  # inches of cells; more tokens than fit get smaller cells and fe
 
 
 @rc_context(STYLE)
-def alignment(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], title: str | None = None) -> Figure:
+def alignment(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], title: str | None = None) -> Picture:
     """Draw the weights of each output token (a row) over the input tokens (the columns), as in Bahdanau et al. Fig. 3.
 
     `weights` is (m, n) for m `rows` and n `columns`. Tokens keep their order, also in right-to-left scripts:
@@ -54,7 +66,7 @@ def alignment(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], t
             figure.text(0.5, 1 - PAD / height, heading, size=TITLE_SIZE, ha="center", va="top", linespacing=1.25)
         above = PAD + heading_height + room.top
         axes = _place(figure, room.left, above, n * cell, m * cell)
-        image = _heat(axes, values, values)
+        image = _heat(axes, values, limits(values))
         _label_tokens(axes, row_labels, column_labels, room)
         if max(m, n) <= PRINTED:
             _print_weights(axes, values, image)
@@ -63,8 +75,10 @@ def alignment(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], t
 
 
 @rc_context(STYLE)
-def grid(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], names: Sequence[str] | None = None) -> Figure:
-    """Draw all layers (down) and heads (across) of `weights` (layers, heads, m, n), on one colour scale.
+def grid(
+    weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], names: Sequence[str] | None = None
+) -> Picture:
+    """Draw all layers (down) and heads (across) of `weights` (layers, heads, m, n), on the colour scale from 0 to 1.
 
     `names` are the layers' names. Tokens are written at the left and top edges, each while they are few enough to read.
     """
@@ -87,7 +101,7 @@ def grid(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str], names:
         figure = new_figure(width, height)
         for layer, head in np.ndindex(layers, heads):
             axes = _place(figure, left + head * step_x, top + layer * step_y, n * wide, m * tall)
-            image = _heat(axes, values[layer, head], values)
+            image = _heat(axes, values[layer, head], limits(values))
             edge = _Edge(first_row=layer == 0, first_column=head == 0)
             _label_edge(axes, labels, room, edge, f"head {head + 1}", names[layer])
         figure.text(left / width, 0.08 / height, note, size=SMALL_SIZE, va="bottom")
@@ -177,10 +191,17 @@ def _place(figure: Figure, left: float, above: float, width: float, height: floa
     return figure.add_axes(box)
 
 
-def _heat(axes: Axes, values: NDArray[np.float64], scale: NDArray[np.float64]) -> AxesImage:
-    """Draw one map; colours run from 0 (or the least value below it) to the greatest value of `scale`."""
-    low, high = min(float(scale.min()), 0.0), float(scale.max())
-    high = high if high > low else low + 1.0
+def limits(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the values of the lightest and the darkest colour: 0 and 1, so that pictures can be compared.
+
+    Only numbers that are no shares, below 0 or above 1, widen the scale.
+    """
+    return min(float(values.min()), 0.0), max(float(values.max()), 1.0)
+
+
+def _heat(axes: Axes, values: NDArray[np.float64], scale: tuple[float, float]) -> AxesImage:
+    """Draw one map with the colours of this scale."""
+    low, high = scale
     image = axes.imshow(values, cmap=RAMP, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
     axes.tick_params(length=0, which="both", top=False, bottom=False, left=False, right=False)
     axes.set_xticks([])

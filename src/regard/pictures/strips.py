@@ -14,8 +14,20 @@ from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 
 from regard.pictures.fonts import families
-from regard.pictures.maps import LONGEST_LABEL, POINTS, checked, measure
-from regard.pictures.style import FAINT, INK, LABEL_SIZE, PAD, RAMP, SMALL_SIZE, STYLE, TITLE_SIZE, new_figure, quiet
+from regard.pictures.maps import LONGEST_LABEL, POINTS, checked, limits, measure
+from regard.pictures.style import (
+    FAINT,
+    INK,
+    LABEL_SIZE,
+    PAD,
+    RAMP,
+    SMALL_SIZE,
+    STYLE,
+    TITLE_SIZE,
+    Picture,
+    new_figure,
+    quiet,
+)
 from regard.text.display import visible
 
 LINE = 0.42  # inches from one line to the next
@@ -34,7 +46,7 @@ class _Token:
 
 
 @rc_context(STYLE)
-def strip(weights: ArrayLike, tokens: Sequence[str], title: str, what: str = "attention weight") -> Figure:
+def strip(weights: ArrayLike, tokens: Sequence[str], title: str, what: str = "attention weight") -> Picture:
     """Draw n `tokens` with their `weights` (n,) in lines of text under a `title`."""
     values = checked(np.atleast_2d(np.asarray(weights)), [title], tokens, 2)[0]
     labels = [visible(token, LONGEST_LABEL) for token in tokens]
@@ -47,7 +59,7 @@ def strip(weights: ArrayLike, tokens: Sequence[str], title: str, what: str = "at
         height = top + (placed[-1].line + 1) * step + 0.55 + PAD
         figure = new_figure(width, height)
         figure.text(PAD / width, 1 - PAD / height, title, size=TITLE_SIZE, ha="left", va="top")
-        colours = ScalarMappable(Normalize(min(0.0, float(values.min())), max(float(values.max()), 1e-12)), RAMP)
+        colours = ScalarMappable(Normalize(*limits(values)), RAMP)
         for token in placed:
             _draw(figure, token, top + token.line * step, colours, shares)
         axes = figure.add_axes(((PAD + 0.12) / width, 0.36 / height, 1.8 / width, 0.1 / height))

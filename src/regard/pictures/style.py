@@ -94,10 +94,20 @@ def quiet() -> Iterator[None]:
         yield
 
 
+class Picture(Figure):
+    """A figure that notebooks display, also without pyplot and its backends."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        with rc_context(STYLE), quiet():
+            self.savefig(buffer, format="png")
+        return buffer.getvalue()
+
+
 @rc_context(STYLE)
-def new_figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Picture:
     """Return an empty figure in inches with its own canvas, outside pyplot: nothing global keeps it alive."""
-    figure = Figure(figsize=(width, height))
+    figure = Picture(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure
 

@@ -15,14 +15,15 @@ from typing import Any
 from regard.config import Config
 from regard.data.store import INDEX
 from regard.errors import UserError
-from regard.runs import checkpoint
+from regard.runs import checkpoint, locations
 
 CACHE, ORIGIN = "cache", "origin.json"  # the stored rows of a run, and in it: what they were made from
 STORES = ("train", "valid")  # in the cache
+WEIGHTS = "model.safetensors"  # the model of a run
 CHECKED = (ORIGIN, *(f"{store}/{INDEX}" for store in STORES))  # by the cache's sums; the rows are by those in an index
 # Settings that may differ when a run is resumed: those that say where files lie, and those that change what comes out.
 MOVABLE = {"data": ("train", "valid", "test"), "decoding": ("beam", "length_penalty", "factor")}
-CHANGEABLE = {"training": ("minutes", "steps", "patience", "every"), "decoding": ("longest",)}
+CHANGEABLE = {"training": ("minutes", "steps", "patience", "every", "ceiling"), "decoding": ("longest",)}
 
 
 def quoted(path: str | Path) -> str:
@@ -47,10 +48,20 @@ def make(run: Path) -> None:
         raise UserError(f"{run} is a file: name a folder with -o.")
     if run.is_dir() and any(run.iterdir()) and not (run / "config.yaml").exists() and not (run / ".lock").exists():
         raise UserError(f"{run} is not empty and not a run folder: name another with -o.")
+    if (run / WEIGHTS).exists() and not checkpoint.states(run):
+        raise UserError(
+            f"{run} holds a model but no state to resume from (it was imported or averaged, or its state/ was removed) "
+            f"and training there would overwrite it. {instead(run)}"
+        )
     try:
         run.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{run}: the run folder cannot be made: {error.strerror}.") from error
+
+
+def instead(run: Path) -> str:
+    """Return the advice for a folder whose model must not be overwritten."""
+    return f"Start from it with --from {quoted(run)} and another folder (-o), or train anew in another folder (-o)."
 
 
 @contextmanager
@@ -79,11 +90,19 @@ def refuse_other_run(run: Path, config: Config, files: str, say: Callable[[str],
     then = facts["settings"]
     if "input" not in then:
         raise UserError(f"{run} was begun by version 0.1: finish it with that version, or name another folder with -o.")
+    if then.get("task") != config.task or then["input"] != config.input:
+        raise UserError(
+            f"{run} holds a training of the task {then.get('task')} on {then['input']}, got {config.task} on "
+            f"{config.input}: name another folder with -o."
+        )
     if _files_before(run, files) != files:
         raise UserError(
             f"{run}: the data has changed since this run began: restore it, or name another folder with -o."
         )
-    for section, values in config.model_dump(mode="json").items():
+    now = locations.portable(config, run).model_dump(mode="json")
+    if then.get("training", {}).get("start") == config.training.start:  # paths were relative to the working directory
+        then = then | {"training": then["training"] | {"start": now["training"]["start"]}}
+    for section, values in now.items():
         for key, value in values.items() if isinstance(values, dict) else ():
             old = then.get(section, {}).get(key, _default(config, section, key))  # a setting may be newer than a run
             if old == value or key in MOVABLE.get(section, ()):

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from regard import config as config_files
 from regard import metrics
 from regard.config import Config
 from regard.data.example import UNITS
 from regard.errors import UserError
+from regard.inspection.figure import figure_of
 from regard.network import Network
 from regard.outputs.output import Held
-from regard.runs import checkpoint, checksums, settings, upgrade
+from regard.runs import checkpoint, checksums, locations, settings, upgrade
 from regard.runs.build import files_of, load_parts, read, unfilled
+from regard.runs.folder import WEIGHTS
 from regard.task import Task
 
-WEIGHTS = "model.safetensors"
+if TYPE_CHECKING:
+    from regard.pictures.style import Picture
+
+Paths = Sequence[str | Path] | str | Path
 
 
 class Model:
@@ -26,37 +31,69 @@ class Model:
     def __init__(self, folder: Path, config: Config, task: Task) -> None:
         self.folder, self.config, self.task = folder, config, task
 
+    def __repr__(self) -> str:
+        kind = getattr(self.config.model, "kind", "")
+        count = sum(parameter.numel() for parameter in self.network.parameters())
+        return f"<Model {str(self.folder)!r}: {self.task.does}, {kind + ', ' if kind else ''}{count:,} parameters>"
+
     @property
     def network(self) -> Network:
         return self.task.network
 
-    def predict(self, texts: Sequence[Any], **changes: Any) -> list[str]:
-        """Return the best answer to each text; `beam=1`, `seed=…` and so on change how it is searched for."""
-        return self.task.predict(self._sources(texts), **changes)
+    @overload
+    def predict(self, texts: Sequence[Any], *, details: Literal[False] = False, **changes: Any) -> list[str]: ...
+
+    @overload
+    def predict(self, texts: Sequence[Any], *, details: bool, **changes: Any) -> list[Any]: ...
+
+    def predict(self, texts: Sequence[Any], *, details: bool = False, **changes: Any) -> list[Any]:
+        """Return the best answer to each text. With `details`, return a dictionary for each instead, as
+        `regard predict --json` prints it: probabilities of labels and tags, scores of answers, alignments.
+
+        `changes` are the options of `regard predict` that this model has: `beam=1`, `n_best=3`, `alignment="soft"`,
+        `temperature=0.8`, `seed=1` and so on.
+        """
+        sources = self._sources(texts, "predict")
+        if details:
+            return [self.task.output.as_json(answer) for answer in self.task.answers(sources, **changes)]
+        return self.task.predict(sources, **changes)
 
     def answers(self, texts: Sequence[Any], **changes: Any) -> list[Any]:
         """Return all that is known of the answers to each text (scores, n best …), in the output's own form."""
-        return self.task.answers(self._sources(texts), **changes)
+        return self.task.answers(self._sources(texts, "answers"), **changes)
 
-    def _sources(self, texts: Sequence[Any]) -> list[Any]:
+    def show(self, text: Any, *, answer: str | None = None, grid: bool = False) -> Picture:
+        """Draw where the model looked, for one text and its answer (the model's own, or a given one). Notebooks display
+        the figure; `grid` draws every layer and head. `figure.savefig("x.png")` writes it."""
+        (source,) = self._sources([text], "show")
+        return figure_of(self.task.exhibit(source, answer), grid=grid)
+
+    def _sources(self, texts: Sequence[Any], name: str) -> list[Any]:
         if isinstance(texts, str):
-            raise UserError("predict takes a list of texts, found one text: put it in brackets.")
-        return [self.task.input.read(text) if isinstance(text, str) else text for text in texts]
+            raise UserError(f"{name} takes a list of texts, found one text: put it in brackets.")
+        read = self.task.input.read
+        sources = [read(text) if isinstance(text, str) else text for text in texts]
+        for place, source in enumerate(sources):
+            fault = self.task.input.unreadable(source)
+            if fault:
+                raise UserError(f"Text {place + 1} of {len(sources)}: {fault.rstrip('.')}.")
+        return sources
 
-    def held(self, paths: Sequence[str | Path]) -> Held:
+    def held(self, paths: Paths) -> Held:
         """Return what a file holds for this task to be evaluated on."""
         return self.sources_and_held(paths)[1]
 
-    def sources_and_held(self, paths: Sequence[str | Path]) -> tuple[list[str], Held]:
+    def sources_and_held(self, paths: Paths) -> tuple[list[str], Held]:
         """Return the keys of a file's examples in their order, and what to evaluate on: an output may join examples."""
-        examples = list(read(self.config, paths))
+        names = [paths] if isinstance(paths, str | Path) else list(paths)
+        examples = list(read(self.config, names))
         held = self.task.held(examples)
         if not held.items:
-            raise nothing_in(paths, self.task.output.reads)
+            raise nothing_in(names, self.task.output.reads)
         return [example.key for example in examples], held
 
-    def evaluate(self, paths: Sequence[str | Path], **changes: Any) -> tuple[list[metrics.Score], list[str]]:
-        """Return the metrics on a file with known answers, and the answers they were computed from."""
+    def evaluate(self, paths: Paths, **changes: Any) -> tuple[list[metrics.Score], list[str]]:
+        """Return the metrics on a file with known answers, or on line-aligned files, and the model's answers."""
         return self.task.evaluate(self.held(paths), **changes)
 
 
@@ -100,7 +137,8 @@ def settings_in(folder: Path) -> tuple[Config, bool]:
     refuse_missing(folder, "config.yaml")
     _refuse_giant(folder / "config.yaml", 1 << 20)
     found = config_files.parse(folder / "config.yaml")
-    return settings.make(found, str(folder / "config.yaml")), upgrade.is_old(found)
+    config = settings.make(found, str(folder / "config.yaml"))
+    return locations.resolved(config, folder), upgrade.is_old(found)
 
 
 def refuse_missing(folder: Path, name: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -17,12 +19,12 @@ from regard.inputs import INPUTS
 from regard.machine import memory
 from regard.models.settings import Kind
 from regard.outputs import OUTPUTS
-from regard.runs import upgrade
+from regard.runs import locations, upgrade
 
 
 def load(path: Path) -> Config:
-    """Read the settings of a YAML file."""
-    return make(config.parse(path), str(path))
+    """Read the settings of a YAML file; its paths lead to the data from any working directory."""
+    return locations.resolved(make(config.parse(path), str(path)), path.parent)
 
 
 def make(found: dict[str, Any], where: str) -> Config:
@@ -90,6 +92,25 @@ def _sized(model: dict[str, Any], settings: type[Config], where: str) -> dict[st
     if str(model["size"]) not in sizes:
         raise UserError(f"{where}: model.size: expected one of {', '.join(sizes)}, found {model['size']!r}.")
     return sizes[model["size"]]
+
+
+Changes = Mapping[str, Any] | Sequence[str] | str
+
+
+def changes(given: Changes) -> list[str]:
+    """Return changes of settings as `key=value`: they may be a dictionary, a list of such, or one."""
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given, Mapping):
+        return [f"{key}={_written(value)}" for key, value in given.items()]
+    return list(given)
+
+
+def _written(value: Any) -> str:
+    """Return a value as YAML has it on one line."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def override(given: Config, settings: list[str]) -> Config:

@@ -22,7 +22,7 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -53,8 +53,18 @@ class Tokenizer(ABC):
     level: str
 
     @staticmethod
-    def train(texts: Iterable[str], level: str, size: int | None = None, *, lowercase: bool = False) -> Tokenizer:
-        """Learn the tokens of `texts`, at most `size` of them (sub-words and words have a default)."""
+    def train(
+        texts: Iterable[str],
+        level: str,
+        size: int | None = None,
+        *,
+        lowercase: bool = False,
+        decomposed: bool = False,
+    ) -> Tokenizer:
+        """Learn the tokens of `texts`, at most `size` of them (sub-words and words have a default).
+
+        `decomposed`: characters that are made of others (한, ế) are read as these (Unicode's NFD), and written whole.
+        """
         from regard.text import subwords
 
         if level not in LEVELS:
@@ -62,7 +72,11 @@ class Tokenizer(ABC):
         size = size if size is not None else DEFAULT_SIZES.get(level)
         if size is not None and size <= len(SPECIALS):
             raise UserError(f"A vocabulary of {size} tokens is too small, expected more than {len(SPECIALS)}.")
+        if decomposed and level != "characters":
+            raise UserError(f"Only characters can be decomposed, found the level {level!r}.")
         prepared = (_prepare(text.lower() if lowercase else text, level) for text in texts)
+        if decomposed:
+            prepared = (unicodedata.normalize("NFD", text) for text in prepared)
         if level == "bpe":
             model = subwords.train_bpe(prepared, size or 0, _pre_tokenizer(level)).model
         elif level == "unigram":
@@ -70,8 +84,9 @@ class Tokenizer(ABC):
         else:
             model = _train_list(prepared, level, size)
         inner = _assemble(model, level)
-        if lowercase:
-            inner.normalizer = normalizers.Lowercase()
+        steps = [*([normalizers.NFD()] if decomposed else []), *([normalizers.Lowercase()] if lowercase else [])]
+        if steps:
+            inner.normalizer = steps[0] if len(steps) == 1 else normalizers.Sequence(steps)
         return LearnedTokenizer(inner, level)
 
     @property
@@ -200,9 +215,9 @@ class LearnedTokenizer(Tokenizer):
     def size(self) -> int:
         return int(self._inner.get_vocab_size())
 
-    @property
+    @cached_property
     def lowercase(self) -> bool:
-        return self._inner.normalizer is not None
+        return "Lowercase" in _steps(self.content()["normalizer"])
 
     def encode(self, text: str) -> list[int]:
         return list(self._inner.encode(_prepare(text, self.level), add_special_tokens=False).ids)
@@ -220,7 +235,7 @@ class LearnedTokenizer(Tokenizer):
             return joined.replace(f" {JOINER}", "").replace(f"{JOINER} ", "").replace(JOINER, "")
         joined = "".join(units)
         if self.level == "characters":
-            head, tab, features = joined.partition("\t")
+            head, tab, features = unicodedata.normalize("NFC", joined).partition("\t")
             return head + tab + features.replace("\t", ";")
         return joined.replace(SPACE, " ").strip()
 
@@ -267,12 +282,12 @@ def _prepare(text: str, level: str) -> str:
         head, _, tail = text.partition("\t")
         return head + "".join("\t" + feature for feature in re.split(r"[;\s]+", tail) if feature)
     if level == "words":
-        return " ".join(unit for word in text.replace(JOINER, "").split() for unit in _split_word(word))
+        return " ".join(unit for word in text.replace(JOINER, "").split() for unit in split_word(word))
     text = " ".join(text.split())
     return text if level == "symbols" else text.replace(SPACE, "_")
 
 
-def _split_word(word: str) -> list[str]:
+def split_word(word: str) -> list[str]:
     """Split a word from its marks, each noting what it touched: `"don't",` gives `"￭`, `don't`, `￭"`, `￭,`."""
     if word.isalnum():
         return [word]
@@ -396,8 +411,17 @@ def _is_ours(inner: tokenizers.Tokenizer, level: str) -> bool:
     if sorted(ids) != list(range(len(ids))):
         return False  # first: in writing it out the library would count to the largest id, be it 2³¹
     given, plain = (json.loads(each.to_str()) for each in (inner, _assemble(models.WordLevel({}, unk_token=""), level)))
-    plain["normalizer"] = given["normalizer"] if given["normalizer"] == {"type": "Lowercase"} else None
+    allowed = (["Lowercase"], ["NFD"], ["NFD", "Lowercase"]) if level == "characters" else (["Lowercase"],)
+    plain["normalizer"] = given["normalizer"] if _steps(given["normalizer"]) in allowed else None
     return {**given, "model": None} == {**plain, "model": None}
+
+
+def _steps(normalizer: Any) -> list[str]:
+    """Return the kinds of the steps of a normalizer in a tokenizer.json; those with settings are none of ours."""
+    if not normalizer:
+        return []
+    parts = normalizer["normalizers"] if normalizer.get("type") == "Sequence" else [normalizer]
+    return [part["type"] if len(part) == 1 else "other" for part in parts]
 
 
 def ranked(counts: Counter[str]) -> list[tuple[str, int]]:

@@ -11,12 +11,13 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from regard.config import render
 from regard.data.batches import Batches, BatchReader
 from regard.data.store import Store
 from regard.errors import UserError
-from regard.runs import checkpoint, checksums, verify
-from regard.runs.folder import CACHE, quoted, refuse_unwritable
-from regard.runs.model import WEIGHTS, Model, load, loaded
+from regard.runs import checkpoint, checksums, locations, verify
+from regard.runs.folder import CACHE, WEIGHTS, quoted, refuse_unwritable
+from regard.runs.model import Model, load, loaded
 
 BATCHES = 100  # of training data that the statistics are estimated on
 
@@ -77,7 +78,8 @@ def average(run: Path, last: int | None, output: Path) -> Path:
         reestimate(model.network, _batches(model), model.task.turns[0])
         mean = checkpoint.tensors_of(model.network)
     files: dict[str, bytes | Path] = {name: run / name for name in loaded(model.config)}
-    files |= {WEIGHTS: checkpoint.as_bytes(mean), "README.md": note.encode()}
+    config = render(locations.portable(model.config, output), {})
+    files |= {WEIGHTS: checkpoint.as_bytes(mean), "README.md": note.encode(), "config.yaml": config.encode()}
     with checksums.writing(output):
         output.mkdir(parents=True)
         checksums.publish(output, files)

@@ -47,6 +47,9 @@ def choose(
     own = {section: [*values] for section, values in wanted.items()}  # the output may add to what the input is read by
     reading = wanted.setdefault(form.input, {})
     sections, why = output.choose(seen, reading)
+    if "steps" in sections["training"]:
+        wanted.get("training", {}).pop("minutes", None)  # steps that are chosen are better known
+        why_reading.pop("training.minutes", None)
     for section, values in wanted.items():  # an input knows best what reads it
         other = section == "model" and values.get("kind") != sections.get("model", {}).get("kind")
         sections[section] = values if other else sections.get(section, {}) | values
@@ -64,7 +67,7 @@ def choose(
     }
     if not valid:
         reasons["data.held_out"] = f"no validation data given: {data['held_out']} of {seen.count:,} are held out"
-    if "steps" not in sections["training"]:
+    if "steps" not in sections["training"] and "training.minutes" not in reasons:
         reasons["training.minutes"] = "as many steps as fit into 20 minutes; --minutes gives it more or less"
     sections["data"] = data | sections.get("data", {})
     return (

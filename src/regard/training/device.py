@@ -12,6 +12,18 @@ from regard.config import Training
 from regard.errors import UserError
 
 
+def named(name: str | None) -> torch.device | None:
+    """Return the device of this name, such as cpu, cuda, cuda:1 or mps; None if there is no name."""
+    if name is None:
+        return None
+    try:
+        found = torch.device(name)
+        torch.zeros(1, device=found)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # unknown, not here, or not in this torch
+        raise UserError(f"--device {name}: expected a device of this machine, such as cpu or cuda:0.") from error
+    return found
+
+
 @contextmanager
 def rounded(how: Training, device: torch.device) -> Iterator[None]:
     """Compute matrix products in the precision of the settings; weights, gradients and moments stay float32."""

@@ -31,13 +31,14 @@ LOST = re.compile(r"gloo|NCCL|Connection (closed|reset|refused)|Broken pipe", re
 
 
 class World:
-    """All processes of this run; a single one if `torchrun` has not started it."""
+    """All processes of this run; a single one if `torchrun` has not started it. A device may be given; else each
+    process has a GPU, if there are any."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device | None = None) -> None:
         self.size = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
-        self.device = torch.device("cpu")
-        if torch.cuda.is_available():
+        self.device = device or torch.device("cpu")
+        if device is None and torch.cuda.is_available():
             self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
             torch.cuda.set_device(self.device)
         if self.size > 1 and not dist.is_initialized():

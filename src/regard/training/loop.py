@@ -23,8 +23,9 @@ from regard.data.batches import Batches, BatchReader, Content, Rows, share
 from regard.errors import UserError
 from regard.inputs.input import moved
 from regard.metrics import Score
+from regard.outputs.output import Held
 from regard.runs import checkpoint
-from regard.training import averaging, device, memory
+from regard.training import averaging, device, memory, validation
 from regard.training.distributed import World, whole, without_sync, wrap
 from regard.training.optimiser import optimiser, players_of, rate_at
 from regard.training.pace import Pace
@@ -37,7 +38,6 @@ from regard.training.tensorboard import Board
 __all__ = ["Interrupted", "Position", "Trainer"]
 
 SAVE_SECONDS = 600.0  # of training that a crash may cost, if validations are rare
-MOST = 1000  # items that a validation looks at
 BAD_STEPS = 5  # non-finite steps in a row that end a run
 
 
@@ -58,7 +58,7 @@ class Trainer:
         self.how, self.run, self.progress = config.training, run, progress
         self.world = world = world or World()
         self.config, self.task, self.store, self.valid = config, prepared.task, prepared.store, prepared.valid
-        self.some = self.task.some(self.valid, MOST)
+        self.some = self.task.some(self.valid, validation.MOST)
         self.turns = self.task.turns
         self.sharded = world.size > 1 and self.how.parallel == "fsdp"
         own = self.task.network.to(world.device)
@@ -107,7 +107,7 @@ class Trainer:
                     pace.took(took)
                     self._settle(pace)
                 self.progress.step(self.at, self.window[-1])
-                if self.at.step % self._every() == 0 or self._finished():
+                if validation.due(self.at.step, self._every(), fixed=self.how.every is not None) or self._finished():
                     self._validate()
                 elif self.at.seconds - self.saver.tried > SAVE_SECONDS:
                     self.saver.save()
@@ -267,9 +267,10 @@ class Trainer:
         if not pace.due(at.step, at.steps is not None):
             return
         steps = self.world.said(pace.steps(at.step, at.seconds, bool(at.history)))  # all processes do the same
+        if at.steps is None:
+            self.progress.say(pace.sentence(steps))  # once: later changes show in the bar
         if at.steps is None or pace.changed(steps - at.step, at.steps - at.step):
             at.steps = steps
-            self.progress.say(pace.sentence(steps))
 
     def _every(self) -> int:
         return self.how.every or max(10, (self.at.steps or 2500) // 25)
@@ -277,20 +278,22 @@ class Trainer:
     def _finished(self) -> bool:
         spent = self.how.minutes is not None and self.at.seconds > 60 * self.how.minutes
         done = self.at.steps is not None and self.at.step >= self.at.steps
-        return done or spent or self.at.stale >= self.how.patience
+        return done or spent or (self.how.ceiling and self._perfect()) or self.at.stale >= self.how.patience
+
+    def _perfect(self) -> bool:
+        """Return True if the last validations on all items could not have been better."""
+        last = [entry for entry in self.at.history if entry.get("items") == len(self.some.items)][-validation.SURE :]
+        return len(last) == validation.SURE and all(entry.get("perfect") for entry in last)
 
     # ---- validation -----------------------------------------------------------------------------------------------
 
     def _validate(self) -> None:
         """Score the weights, keep them beside those of the last validations, save, and publish the best."""
         weights = self.saver.tensors()
-        scores, answer = self._scores(weights)
-        # Ties of the first metric are broken by the next: at the beginning nothing may be right, yet ever less wrong.
-        found = metrics.ranked(scores)
-        improved = not scores or self.at.best is None or found > self.at.best  # without metrics the last is the best
-        if self.world.said(self.world.first and self.saver.keep(weights)) and improved:
-            self.at.best, self.at.best_step = found, self.at.step
-        self.at.stale = 0 if improved else self.at.stale + 1
+        scores, answer, count = self._scores(weights)
+        kept = bool(self.world.said(self.world.first and self.saver.keep(weights)))
+        # Only what is measured on all items can be the best, or as good as can be.
+        perfect = count == len(self.some.items) and self._rank(scores, kept=kept)
         seconds = sum(s for _, _, s in self.window)
         entry = {
             "step": self.at.step,
@@ -299,32 +302,90 @@ class Trainer:
             "loss": round(sum(loss for loss, _, _ in self.window) / max(1, len(self.window)), 4),
             "rate": rate_at(self.at.step, self.at.steps, self.how),
             "tokens_per_second": round(sum(n for _, n, _ in self.window) / max(seconds, 1e-9)),
+            "items": count,
             **{score.name: round(score.value, 3) for score in scores},
         }
+        if perfect:
+            entry["perfect"] = True
         self.at.history.append(entry)
         self.window.clear()
         if self.saver.save() and self.world.first:
             self.saver.publish()
             self.board.add(entry)
         shown = None if answer is None else (*self.task.said(self.some.items[0]), answer)
-        self.progress.validated(self.at, entry, scores[0] if scores else None, shown)
+        self.progress.validated(self.at, entry, scores[0] if scores else None, shown, len(self.some.items))
 
-    def _scores(self, weights: dict[str, Tensor]) -> tuple[list[Score], str | None]:
-        """Return the metrics of these weights on the validation data, computed by process 0 and known to all; on
-        process 0 also the first answer."""
+    def _rank(self, scores: list[Score], *, kept: bool) -> bool:
+        """Compare metrics on all items with the best so far; return True if they could not be better.
+
+        Ties of the first metric are broken by the next: at the beginning nothing may be right, yet ever less wrong.
+        Without metrics the last is the best, and among several at the ceiling the one trained longest. Validations
+        before the regular ones do not count as ones without a better score.
+        """
+        at, found = self.at, metrics.ranked(scores)
+        perfect = bool(scores) and metrics.at_ceiling(scores[0])
+        improved = not scores or at.best is None or found > at.best or (perfect and found == at.best)
+        if improved and kept:
+            at.best, at.best_step = found, at.step
+        if improved:
+            at.stale = 0
+        elif at.step % self._every() == 0:
+            at.stale += at.whole
+        return perfect
+
+    def _scores(self, weights: dict[str, Tensor]) -> tuple[list[Score], str | None, int]:
+        """Return the metrics of these weights on the validation data, computed by process 0 and known to all, and the
+        number of items they are of; on process 0 also the first answer."""
         scores: list[Score] = []
-        answer = None
+        answer, count = None, len(self.some.items)
         if self.world.first:
             if self.sharded:
                 checkpoint.put_weights(self.task.network, weights, self.run)
             self.task.network.eval()
-            scores, answers = self.task.evaluate(self.some, quick=True, samples=0)
+            scores, answers, count = self._measured()
             answer = answers[0] if answers else None
-        return [Score(**score) for score in self.world.said([asdict(score) for score in scores])], answer
+        said = self.world.said([[asdict(score) for score in scores], count, self.at.items, self.at.whole])
+        self.at.items, self.at.whole = said[2:]
+        return [Score(**score) for score in said[0]], answer, said[1]
+
+    def _measured(self) -> tuple[list[Score], list[str], int]:
+        """Score some of the items, or all if it is time for that or some are all right."""
+        at, count = self.at, len(self.some.items)
+        if at.items is None:
+            self._plan()
+        last = at.whole == 1 or (len(at.history) + 1) % at.whole == 0 or self._finished()
+        if at.items == count or last:
+            return *self._evaluated(self.some), count
+        some = self.task.some(self.some, at.items or count)
+        scores, answers = self._evaluated(some)
+        lately = any(entry.get("items", count) == count for entry in at.history[-3:])
+        if scores and metrics.at_ceiling(scores[0]) and not lately:
+            return *self._evaluated(self.some), count
+        return scores, answers, len(some.items)
+
+    def _plan(self) -> None:
+        """Decide how many items validations look at, from the time that a few of them take."""
+        count = len(self.some.items)
+        few = self.task.some(self.some, validation.FEW)
+        began = time.monotonic()
+        if len(few.items) < count:
+            self._evaluated(few)
+        each = (time.monotonic() - began) / len(few.items)
+        step = sum(seconds for _, _, seconds in self.window) / max(1, len(self.window))
+        self.at.items, self.at.whole = validation.planned(count, each, step * self._every())
+        if self.at.whole > 1:
+            self.progress.say(
+                f"validations look at {self.at.items:,} of {count:,} items, each {self.at.whole}th and the last at "
+                "all of them: so they take at most a tenth of the time"
+            )
+
+    def _evaluated(self, held: Held) -> tuple[list[Score], list[str]]:
+        return self.task.evaluate(held, quick=True, samples=0)
 
     def finish(self) -> None:
         """Publish the average of the last checkpoints, unless the best of them all is clearly better."""
         if self.at.best is None:
+            self.at.whole = 1
             self._validate()
         self.board.close()
         network, saver = self.task.network, self.saver
@@ -350,6 +411,8 @@ class Trainer:
         network.eval()
         scores, _ = self.task.evaluate(self.some, quick=True)
         better, why = metrics.as_good(scores[0], self.at.best)
+        if self._perfect() and not metrics.at_ceiling(scores[0]):
+            better, why = False, "not kept: the best is at its ceiling"
         self.progress.say(
             f"average of the last {len(paths)} checkpoints: {scores[0].name} {scores[0].value:.2f}, {why}"
         )

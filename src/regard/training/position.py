@@ -20,6 +20,8 @@ class Position:
     best: list[float] | None = None  # all metrics of the best validation, higher is better; empty without metrics
     best_step: int = 0
     stale: int = 0  # validations since the best
+    items: int | None = None  # that a validation looks at, once that is decided
+    whole: int = 1  # every how many validations look at all items
     bad: int = 0  # steps in a row whose loss was not finite
     kept: dict[str, str] = field(default_factory=dict)  # checkpoints by file name, with their SHA-256
     history: list[dict[str, Any]] = field(default_factory=list)

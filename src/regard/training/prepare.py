@@ -25,7 +25,7 @@ from regard.inputs.input import Row
 from regard.outputs import OUTPUTS
 from regard.outputs.abilities import Learns, Settles, contents_of
 from regard.outputs.output import Held
-from regard.runs import checksums, settings
+from regard.runs import checksums, locations, settings
 from regard.runs.build import Parts, build, files_of, load_parts, read, shapes
 from regard.runs.folder import CACHE, CHECKED, ORIGIN, STORES
 from regard.task import Task
@@ -66,7 +66,9 @@ def prepare(
         say(f"holding out {'the last' if split.contiguous else 'about'} {data.held_out} for validation")
     elif data.apart:
         say("what is in the validation data too is left out of training (data.apart)")
-    made_from = _origin(config, split, files or checksum([*data.train, *data.valid], seen.refers))
+    made_from = _origin(
+        locations.portable(config, run), split, files or checksum([*data.train, *data.valid], seen.refers)
+    )
     if not _reusable(run, made_from, say):
         _make(config, run, split, valid, made_from, origin, on_fault)
     elif not data.valid:

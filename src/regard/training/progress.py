@@ -57,12 +57,15 @@ class Progress:
             left = "" if at.steps is None else f", {minutes:.1f} min left"
             self.say(f"{where}: loss {loss:.3f}, {speed:,.0f} tokens/s{left}")
 
-    def validated(self, at: Position, entry: dict[str, Any], score: Score | None, shown: Shown | None) -> None:
-        """Log a validation: its first metric, if the task has one, and an answer, if that is text."""
+    def validated(
+        self, at: Position, entry: dict[str, Any], score: Score | None, shown: Shown | None, items: int
+    ) -> None:
+        """Log a validation: its first metric, if the task has one, and an answer, if that is text. `items` are all."""
         self.last_line = time.monotonic()
         line = f"step {at.step:>6,}  epoch {at.epoch:>3}  {entry['minutes']:5.1f} min  loss {entry['loss']:.3f}"
         if score is not None:
             mark = "  ← best" if at.best_step == at.step else ""
+            mark = f" (of {entry['items']:,} items)" if entry["items"] < items else mark
             line += f"  {score.name} {score.value:.2f}{score.unit and f' {score.unit}'}{mark}"
         self.say(line)
         if shown is None:

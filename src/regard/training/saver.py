@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regard.config import Config
 from regard.errors import UserError
-from regard.runs import checkpoint, checksums
+from regard.runs import checkpoint, checksums, folder, locations
 from regard.training import device
 from regard.training.distributed import World, like, whole
 from regard.training.position import Position, Window
@@ -65,7 +65,7 @@ class Saver:
             return True
         self.at.kept = self._still_wanted()
         facts = {**asdict(self.at), "window": self.window, "facts": self.facts}
-        facts["settings"] = self.config.model_dump(mode="json")
+        facts["settings"] = locations.portable(self.config, self.run).model_dump(mode="json")
         try:
             checkpoint.save_state(self.run, self.at.step, tensors, facts)
         except checksums.Unwritable as error:
@@ -86,7 +86,7 @@ class Saver:
         for warning in warnings:
             say(warning)
         if not tensors:
-            raise UserError(f"{self.run / 'state'}: every saved state is damaged; remove the folder to start anew.")
+            raise UserError(f"{self.run / 'state'}: every saved state is damaged. {self._instead()}")
         try:
             self._take(tensors, facts, say)
         except (ValidationError, KeyError, TypeError, AttributeError, RuntimeError) as error:
@@ -105,6 +105,11 @@ class Saver:
             self.needed = [{*kept} for kept in checkpoint.named(self.run)]
             self.publish()
         return True
+
+    def _instead(self) -> str:
+        if not self.model.is_file():
+            return "Name another folder with -o."
+        return f"The model in {self.model} is kept. {folder.instead(self.run)}"
 
     def _take(self, tensors: dict[str, dict[str, Tensor]], facts: dict[str, Any], say: Say) -> None:
         changed = [name for name, value in self.facts.items() if facts["facts"].get(name) != value]
@@ -170,7 +175,7 @@ class Saver:
         files: dict[str, bytes | Path] = {
             "metrics.jsonl": "".join(json.dumps(entry) + "\n" for entry in self.at.history).encode()
         }
-        best, model = self.path(self.at.best_step), self.model
+        best, model = self.path(self.at.best_step or self.at.step), self.model  # before there is a best: the newest
         if best.name in self.at.kept and not (model.is_file() and checksums.sha256(model) == self.at.kept[best.name]):
             files[model.name] = best
         try:

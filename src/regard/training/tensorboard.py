@@ -22,7 +22,7 @@ class Board:
 
                 self.writer = SummaryWriter(str(self.folder), purge_step=entry["step"])
             for name, value in entry.items():
-                if name not in ("step", "epoch", "minutes"):
+                if name not in ("step", "epoch", "minutes", "items", "perfect"):
                     self.writer.add_scalar(name, value, entry["step"])
             self.writer.flush()
 

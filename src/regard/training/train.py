@@ -9,18 +9,21 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from regard import config as config_files
 from regard.config import Config
 from regard.data.lines import Fault
 from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.outputs import OUTPUTS
-from regard.runs import checkpoint, checksums, folder, settings, upgrade
+from regard.runs import checkpoint, checksums, folder, locations, settings, upgrade
 from regard.runs.build import Parts, form_of, load_parts, read
 from regard.runs.card import write_card
 from regard.runs.folder import refuse_unwritable
 from regard.runs.model import Model, load, nothing_in, settings_in
 from regard.training import choose, memory, warm_start
+from regard.training import device as devices
 from regard.training.allocator import keep_memory
 from regard.training.distributed import World, together
 from regard.training.loop import Trainer
@@ -43,34 +46,45 @@ def train(
     seed: int | None = None,
     task: str | None = None,
     start: str | Path | None = None,
-    set: Sequence[str] = (),
+    set: settings.Changes = (),
+    device: str | None = None,
     quiet: bool = False,
 ) -> Model:
     """Train on files, or on the settings in a YAML file; call it again to resume. Return the trained model.
 
-    `start` is a run whose vocabulary and weights this one begins with, and whose tokens and model it has; a YAML file
-    keeps its own settings. `set` overrides settings: `set=["training.rate=0.002"]`.
+    A run folder as `data` resumes that run. `start` is a run whose vocabulary and weights this one begins with, and
+    whose tokens and model it has; a YAML file keeps its own settings. `set` overrides settings:
+    `set={"training.rate": 0.002}`, or `set=["training.rate=0.002"]`. `device` is cpu, cuda, cuda:1 …; a GPU by default,
+    if there is one.
     """
-    refuse_unwritable(
-        *_names(data), *_names(valid), *_names(test), *(name for name in (out, start) if name is not None)
-    )
+    names, run, changed = _names(data), run_folder(data, out), settings.changes(set)
+    if is_run(names):
+        names = [str(Path(names[0]) / "config.yaml")]
+    refuse_unwritable(*names, *_names(valid), *_names(test), *(name for name in (out, start) if name is not None))
+    place = devices.named(device)
     progress = Progress(quiet=quiet)
-    run = run_folder(data, out)
-    chosen, reasons, seen = _settings(_names(data), _names(valid), _names(test), task, set)
+    chosen, reasons, seen = _settings(names, _names(valid), _names(test), task, changed)
     config = chosen if start is None else _started(chosen, Path(start), run, adapt=bool(reasons))
-    changes = {"minutes": minutes, "steps": steps, "seed": seed}
-    given = [f"training.{key}={value}" for key, value in changes.items() if value is not None]
+    limits = {"minutes": minutes, "steps": steps, "seed": seed}
+    given = [f"training.{key}={value}" for key, value in limits.items() if value is not None]
     if (steps is None) != (minutes is None):  # the one that is given decides alone
         given.append("training.steps=" if steps is None else "training.minutes=")
-    config = settings.override(config, [*given, *set])
+    config = settings.override(config, [*given, *changed])
     reasons = {key: why for key, why in reasons.items() if _setting(chosen, key) == _setting(config, key)}
     if start is not None:
         reasons["training.start"] = warm_start.REASON
-    return run_training(config, reasons, run, progress, seen)
+    return run_training(config, reasons, run, progress, seen, place)
+
+
+def is_run(data: Sequence[str]) -> bool:
+    """Return True if the data is one run folder, to be resumed."""
+    return len(data) == 1 and (Path(data[0]) / "config.yaml").is_file()
 
 
 def run_folder(data: str | Path | Sequence[str | Path], out: str | Path | None) -> Path:
     """Return the run folder of a training."""
+    if out is None and is_run(_names(data)):
+        return Path(_names(data)[0])
     return Path(out) if out is not None else Path("runs") / (Path(_names(data)[0]).name.split(".")[0] or "run")
 
 
@@ -112,11 +126,16 @@ def _setting(config: Config, key: str) -> Any:
 
 @together()
 def run_training(
-    config: Config, reasons: dict[str, str], run: Path, progress: Progress, seen: Survey | None = None
+    config: Config,
+    reasons: dict[str, str],
+    run: Path,
+    progress: Progress,
+    seen: Survey | None = None,
+    place: torch.device | None = None,
 ) -> Model:
     """Prepare, train or resume, evaluate, and write the card; under `torchrun`, process 0 does all but the training."""
     keep_memory()
-    world = World()
+    world = World(place)
     progress = progress if world.first else Progress(quiet=True)
     for paths in (config.data.valid, config.data.test):
         if paths:
@@ -135,7 +154,7 @@ def run_training(
         test = task.held(examples) if examples else None
         if world.first:
             described: dict[str, bytes | Path] = {**task.files}
-            described["config.yaml"] = config_files.render(config, reasons).encode()
+            described["config.yaml"] = config_files.render(locations.portable(config, run), reasons).encode()
             checksums.publish(run, described)
             world.wait()
         trainer = Trainer(run, prepared, progress, world)

@@ -35,7 +35,7 @@ def refuse_other(config: Config, origin: Config, where: Path) -> None:
     _refuse_stranger(config, origin, where)
     for section in _vocabularies(config, origin):
         ours, theirs = getattr(config, section).model_dump(), getattr(origin, section).model_dump()
-        for key in ("level", "lowercase"):
+        for key in ("level", "lowercase", "decomposed"):
             if key in ours and key in theirs and ours[key] != theirs[key]:
                 raise UserError(
                     f"{where}: its {section}.{key} is {theirs[key]}, found {ours[key]}: use that, or start from "

@@ -286,7 +286,10 @@ class Continue(Output[Continuation], Streams, Details, Invariant):
             names = _names(passes, answer.given) + pieces
         maps = page.maps(looked.seen, lambda _: ("source", "source"))
         weights = np.asarray(maps[0].weights)
-        drawing = Drawing(weights[-1].mean(0), names, names, heads=(weights, names, names))
+        title = None
+        if answer.ids:
+            title = f"{answer.given} → {answer.text.removeprefix(answer.given)}".replace("\n", " ⏎ ")
+        drawing = Drawing(weights[-1].mean(0), names, names, title, heads=(weights, names, names))
         return Exhibit.of(View(names), View(names), maps, answer.text, drawing)
 
     # ---- what must hold -------------------------------------------------------------------------------------------

@@ -120,8 +120,10 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
     how: Search
     engine: Engine | None = None  # what searches in place of torch
 
-    def __init__(self, vocabulary: Tokenizer, how: Search | None = None, longest: int = 1024) -> None:
-        self.vocabulary, self.how, self.longest = vocabulary, how or Search(), longest
+    def __init__(
+        self, vocabulary: Tokenizer, how: Search | None = None, longest: int = 1024, *, closed: bool = False
+    ) -> None:
+        self.vocabulary, self.how, self.longest, self.closed = vocabulary, how or Search(), longest, closed
         self.fields = (Field("target", id_dtype(vocabulary.size)),)
 
     @classmethod
@@ -137,7 +139,8 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         if not how.joint:
             size = getattr(source, "size", None) if how.size is None else how.size
             lowercase = getattr(source, "lowercase", False) if how.lowercase is None else how.lowercase
-            return Tokenizer.train(seen.targets, how.level, size, lowercase=lowercase)
+            cut = {"lowercase": lowercase, "decomposed": how.decomposed}
+            return Tokenizer.train(seen.targets, how.level, size, **cut)
         if input.alphabet is None or input.alphabet.level != how.level:
             found = "nothing" if input.alphabet is None else input.alphabet.level
             raise UserError(f"output.joint needs one level for both sides, found {found} and {how.level}.")
@@ -150,7 +153,8 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
     @classmethod
     def made(cls, config: ConvertSettings, input: Input[Any], learned: Tokenizer) -> Self:
         del input
-        return cls(learned, Search(**config.decoding.model_dump()), 4 * config.data.longest)
+        how = Search(**config.decoding.model_dump())
+        return cls(learned, how, 4 * config.data.longest, closed=config.output.closed)
 
     def contents(self) -> dict[str, bytes]:
         return {"target.json": self.vocabulary.as_bytes()}
@@ -303,13 +307,15 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         return {"answers": items}
 
     def held_answers(self, passes: Passes, held: Held, how: Search, *, quick: bool) -> list[Conversions]:
-        rows, _ = halves(passes.input, held.rows)
+        rows, targets = halves(passes.input, held.rows)
+        if quick:  # at the beginning answers have no end, and how they go on is of no interest
+            how = replace(how, longest=min(how.longest, 5 + round(1.2 * max(len(row[0]) for row in targets))))
         return self.search(passes, rows, replace(how, scored=False, beam=1 if quick else how.beam))
 
     def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
         """A model that writes no capitals is compared without them; the signatures say so."""
         kinds: dict[str, metrics.Kind] = {"symbols": "symbols", "characters": "characters"}
-        kind = kinds.get(self.vocabulary.level, "text")
+        kind = "closed" if self.closed else kinds.get(self.vocabulary.level, "text")
         references = [[unicodedata.normalize("NFC", text) for text in item.expected] for item in items]
         lowercase = self.vocabulary.lowercase
         return metrics.evaluate(answers, references, kind=kind, lowercase=lowercase, samples=samples)

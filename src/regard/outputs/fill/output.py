@@ -37,7 +37,7 @@ from regard.outputs.fill.head import FillHead, Hidden, MaskedHead, PermutedHead,
 from regard.outputs.output import Held, Item, Lines, Looked, Output, paired
 from regard.text.blanks import Blanked, Candidates, parse
 from regard.text.labels import FIRST
-from regard.text.tokenizer import SUB_WORDS, UNKNOWN, Tokenizer
+from regard.text.tokenizer import SPACE, SUB_WORDS, UNKNOWN, Tokenizer
 
 RATES = {"bert": 0.15, "xlnet": 1 / 6}
 Guess = tuple[float, list[str]]  # log-probability, and a piece for each blank
@@ -356,7 +356,6 @@ class Fill(Output[Filled], Refuses, Poses, Invariant):
         return self.hidden(passes.input.collate([(ids,) for ids, _ in cuts]), cuts)
 
     def looked_at(self, passes: Passes, source: Any, answer: str | None) -> Filled:
-        del passes
         row = self.parse(source)
         if answer is not None:
             raise UserError("--answer means nothing to a model that fills in hidden words: write it into the text.")
@@ -365,20 +364,21 @@ class Fill(Output[Filled], Refuses, Poses, Invariant):
                 f"The text {source[:30]!r} has {len(row.ids):,} tokens, expected 1 to {self.longest:,} (data.longest): "
                 "show a part of it."
             )
-        return Filled(row)
+        return Filled(row, self._fill(passes, [row]))
 
     def exhibit(self, passes: Passes, source: Any, answer: Filled, looked: Looked) -> Exhibit:
         """Show the last layer's mean over heads, or all layers and heads, between START, the elements and END."""
         del passes
         row, weights = answer.blanked, self._looked(looked)
+        pieces, title = _with_guesses(answer)
         groups = [0, *(group + 1 for group in row.groups), max(row.groups) + 2]
-        words = ["▶", *joined(row.pieces, row.groups), "■"]
-        view = View(["▶", *row.pieces, "■"], groups, words)
+        words = ["▶", *joined(pieces, row.groups), "■"]
+        view = View(["▶", *pieces, "■"], groups, words)
         maps = [page.Map("self-attention", "source", "source", weights)]
         sides = replace(view, merged=self.alphabet.level in SUB_WORDS)
         shown = Exhibit.of(sides, sides, maps, source)
         mean = view.columns(view.rows(weights[-1].mean(0)))[1:-1]
-        return replace(shown, drawing=Drawing(mean, words, words[1:-1], heads=shown.in_words(maps[0])))
+        return replace(shown, drawing=Drawing(mean, words, words[1:-1], title, heads=shown.in_words(maps[0])))
 
     def _looked(self, looked: Looked) -> NDArray[np.float32]:
         """Return the weights (layers, heads, n + 2, n + 2) between START, the elements and END."""
@@ -442,6 +442,18 @@ def cut(ids: Sequence[int] | NDArray[Any], longest: int) -> list[list[int]]:
     count = -(-len(ids) // longest)
     size = -(-len(ids) // max(1, count))
     return [list(ids[start : start + size]) for start in range(0, len(ids), size)] if len(ids) else []
+
+
+def _with_guesses(answer: Filled) -> tuple[list[str], str | None]:
+    """Return the elements of a text with the model's words in its blanks, in brackets, and what they make of it."""
+    row, pieces = answer.blanked, list(answer.blanked.pieces)
+    if not row.blanks:
+        return pieces, None
+    ((score, guesses),) = answer.guesses
+    for place, guess in zip(row.blanks, guesses, strict=True):
+        space = SPACE if pieces[place].startswith(SPACE) else ""
+        pieces[place] = f"{space}[{guess.strip() or guess}]"
+    return pieces, f"{row.filled(guesses)}  ({100 * math.exp(score):.0f} %)"
 
 
 def _mean(vectors: NDArray[np.float32]) -> list[float]:

@@ -1,0 +1,41 @@
+"""Validation: when, and on how many items, so that it takes at most a tenth of the time of a training."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+MOST = 1000  # items that a validation looks at: "all" below
+FEW = 100  # items that the first one is tried on, and the fewest later
+SHARE = 0.1  # of the time between two validations that one may take
+CHEAP = 2.0  # seconds that a validation may take in any case: what depends on a clock is not decided by chance
+SURE = 2  # validations in a row at the ceiling after which training stops: one may be luck
+FIRST = 10  # steps before the first validation
+
+
+class Plan(NamedTuple):
+    """Items of a validation, and every how many validations it is all of them; decided once for a run."""
+
+    items: int
+    whole: int
+
+
+def planned(count: int, each: float, between: float) -> Plan:
+    """Return the plan for `count` items of `each` seconds, with `between` seconds of steps between two validations.
+
+    If all items take too long, half of the share is for some of them, and the other half is saved for all of them.
+    """
+    allowed = max(SHARE * between, CHEAP)
+    if each * count <= allowed:
+        return Plan(count, 1)
+    items = min(count, max(FEW, int(allowed / 2 / each)))
+    return Plan(items, math.ceil(each * count / (allowed / 2)))
+
+
+def due(step: int, every: int, *, fixed: bool) -> bool:
+    """Return True if a step is followed by a validation: each `every` steps, and unless their number is a user's own,
+    also after 10, 20, 40 … steps, for easy data is learned by then."""
+    if step % every == 0:
+        return True
+    times = step / FIRST
+    return not fixed and step < every and times >= 1 and times == 2 ** round(math.log2(times))

@@ -1,0 +1,84 @@
+"""Validation takes at most a tenth of the time, and training ends when nothing could be better."""
+
+import json
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.metrics import Score
+from regard.task import Task
+from regard.training import validation
+from regard.training.validation import Plan, due, planned
+
+
+def test_items_are_as_many_as_the_time_allows() -> None:
+    assert planned(1000, 0.001, 100.0) == Plan(1000, 1)
+    assert planned(1000, 0.1, 100.0) == Plan(100, 20)  # 100 s for all, 10 s allowed
+    assert planned(1000, 0.002, 0.1) == Plan(1000, 1)  # so little time that it is always taken
+    assert planned(60, 5.0, 10.0).items == 60
+
+
+@pytest.mark.parametrize(("each", "between"), [(0.05, 100.0), (0.02, 60.0), (0.3, 1000.0), (0.004, 30.0)])
+def test_all_validations_together_take_a_tenth(each: float, between: float) -> None:
+    items, whole = planned(1000, each, between)
+    mean = each * (items + 1000 / whole if whole > 1 else 1000)
+    assert mean <= 0.1 * between + 1e-9 or items == validation.FEW
+
+
+def test_easy_data_is_validated_early() -> None:
+    assert [step for step in range(1, 400) if due(step, 100, fixed=False)] == [10, 20, 40, 80, 100, 200, 300]
+    assert [step for step in range(1, 400) if due(step, 100, fixed=True)] == [100, 200, 300]
+
+
+def easy(path: Path, count: int = 100) -> Path:
+    """Texts whose label is one of their words."""
+    draw = random.Random(0)
+    words = {"good": ["great", "lovely", "fine"], "bad": ["awful", "dull", "poor"]}
+    lines = []
+    for number in range(count):
+        label = ("good", "bad")[number % 2]
+        lines.append(
+            f"the {draw.choice(['plot', 'song', 'meal'])} was {draw.choice(words[label])} number {number}\t{label}"
+        )
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_hundred_easy_texts_are_learned_in_seconds_and_that_is_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = time.process_time()
+    regard.train(easy(tmp_path / "easy.tsv"), tmp_path / "run")
+    said = capsys.readouterr().err
+    history = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [entry.get("perfect") for entry in history[-2:]] == [True, True]
+    assert history[-1]["minutes"] < 1
+    assert time.process_time() - began < 40
+    assert said.count("steps fit into") <= 1
+
+
+def test_slow_validations_look_at_fewer_items_and_the_last_at_all(
+    pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(validation, "FEW", 4)
+    monkeypatch.setattr(validation, "CHEAP", 0.0)
+    score = Task.evaluate
+
+    def slow(self: Task, held: object, **how: object) -> tuple[list[Score], list[str]]:
+        time.sleep(0.005 * len(held.items))  # type: ignore[attr-defined]
+        return score(self, held, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Task, "evaluate", slow)
+    settings = {"model.kind": "recurrent", "model.width": 8, "model.layers": 1, "training.every": 3}
+    regard.train(pairs, tmp_path / "run", steps=14, set=settings)
+    history = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    counts = [entry["items"] for entry in history]
+    assert counts[0] < counts[-1]
+    assert f"of {counts[-1]} items" in capsys.readouterr().err
+    state = sorted((tmp_path / "run" / "state").glob("[0-9]*"))[-1]
+    facts = json.loads((state / "facts.json").read_text())
+    assert facts["items"] == counts[0]
+    assert facts["best_step"] in [entry["step"] for entry in history if entry["items"] == counts[-1]]
