@@ -370,7 +370,7 @@ def test_an_average_is_a_run_that_predicts(cli: Regard, letters: Path) -> None:
 def test_check_of_data_names_lines_and_says_what_training_would_do(cli: Regard, letters: Path) -> None:
     good = cli.run("check", letters / "data.tsv")
     assert "No faults were found" in good
-    assert "`regard train` would choose" in good
+    assert "`regard train` would say" in good
     assert re.search(r"about [\d.]+ million parameters; training needs about [\d.]+ GB", good)
     assert re.search(r"^about \d+\.\d % of a batch's tokens would be padding", good, re.MULTILINE)
     (cli.folder / "bad.tsv").write_bytes(b"ab\tAB\ncd\tCD\nef\t\nb\xe9\tBE\n")

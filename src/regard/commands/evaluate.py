@@ -14,6 +14,7 @@ from regard.commands.predict import refuse_unknown
 from regard.errors import UserError
 from regard.outputs.output import Item
 from regard.runs.model import Model
+from regard.training.advice import warnings_of_answers
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,18 @@ def evaluate(
         known = {item.example.key: answer for item, answer in zip(items, answers, strict=True)}
         lines = [known[key] for key in keys] if joined else answers
         output.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    for warning in warnings_of_answers(model.task.output, items, answers):
+        print(f"warning: {warning}", file=sys.stderr)
     details = model.task.details(items, answers)
     return Report(scores, _by_length(model, items, answers) if by_length else [], details)
+
+
+def read_as(model: Model, format: str | None, columns: str | None) -> None:
+    """Read the files to come as they are said to be, rather than as the training data was."""
+    given = {name: value for name, value in (("format", format), ("columns", columns)) if value is not None}
+    if given:
+        known = {"format": "", "columns": ""} | given
+        model.config = model.config.model_copy(update={"data": model.config.data.model_copy(update=known)})
 
 
 def _by_length(model: Model, items: Sequence[Item], answers: list[str]) -> list[metrics.Bucket]:
