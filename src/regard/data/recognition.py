@@ -204,7 +204,7 @@ def _record(kind: str) -> Callable[[Sample, str | None, str], Format | None]:
 
 def _csv(sample: Sample, task: str | None, columns: str) -> Format | None:
     if columns or not (form := recognise_table(sample, task, task is not None)) or form.kind != "csv":
-        return guess_csv(sample, task, task is not None, columns or "")
+        return guess_csv(sample, task, task is not None, columns, forced=not columns)
     return form
 
 

@@ -33,7 +33,8 @@ def record_table(sample: Sample, kind: str = "") -> tuple[str, Table, frozenset[
         return None
     if kind in ("", "jsonl"):
         records = [record for line in sample.filled if (record := _parsed(line)) is not None]
-        if records and len(records) >= (0.5 if kind else 0.9) * len(sample.filled):
+        around = len(records) == 1 and _array_in(records[0]) is not None
+        if records and len(records) >= (0.5 if kind else 0.9) * len(sample.filled) and not around:
             return _table("jsonl", sample.path, records)
     if kind in ("", "json") and ARRAY.match("\n".join(sample.filled[:5])):
         array = _array(sample.path, sample.encoding)
@@ -73,11 +74,16 @@ def _array(path: str, encoding: str) -> list[Record] | None:
     except (ValueError, RecursionError):
         return None
     if isinstance(found, dict):
-        inside = [value for value in found.values() if isinstance(value, list) and value and isinstance(value[0], dict)]
-        found = inside[0] if len(inside) == 1 else [found]
+        found = _array_in(found) or [found]
     if not isinstance(found, list) or not all(isinstance(record, dict) for record in found):
         return None
     return found
+
+
+def _array_in(record: Record) -> list[Any] | None:
+    """Return the only array of objects in an object."""
+    inside = [value for value in record.values() if isinstance(value, list) and value and isinstance(value[0], dict)]
+    return inside[0] if len(inside) == 1 else None
 
 
 def _table(kind: str, path: str, records: list[Record]) -> tuple[str, Table, frozenset[int]]:

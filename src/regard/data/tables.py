@@ -171,9 +171,11 @@ def _excel_delimiter(sample: Sample) -> str | None:
     return match[1] if match else None
 
 
-def guess_csv(sample: Sample, task: str | None, sure: bool, columns: str = "") -> Format | None:
+def guess_csv(
+    sample: Sample, task: str | None, sure: bool, columns: str = "", *, forced: bool = False
+) -> Format | None:
     """Return CSV if nearly every record has as many fields, and delimiters are not those of sentences."""
-    named = CSV_NAME.search(sample.path) is not None
+    named = forced or CSV_NAME.search(sample.path) is not None
     for delimiter in _excel_delimiter(sample) or (",;\t" if named else ",;"):
         records = _records(sample, delimiter, 0.9 if named or columns else 0.95)
         if len(records) > (0 if named or columns else 1) and (named or columns or not _is_prose(sample, delimiter)):
@@ -188,9 +190,9 @@ def guess_csv(sample: Sample, task: str | None, sure: bool, columns: str = "") -
 
 
 def _is_prose(sample: Sample, delimiter: str) -> bool:
-    """Return True if blanks follow the delimiters, as in sentences."""
-    text = "\n".join(sample.filled)
-    return text.count(f"{delimiter} ") > 0.1 * text.count(delimiter)
+    """Return True if blanks or line ends follow the delimiters, as in sentences."""
+    text = "\n".join(line.rstrip() for line in sample.filled) + "\n"
+    return text.count(f"{delimiter} ") + text.count(f"{delimiter}\n") > 0.1 * text.count(delimiter)
 
 
 def _recognise_delimited(

@@ -42,7 +42,8 @@ def choose(
     input, output = INPUTS[form.input], OUTPUTS[name]
     skipped: list[Fault] = []
     examples = inputs.read(train, form, skipped.append if faults == "skip" else None, encoding)
-    seen = replace(take_survey(examples, names_in(output), form.sentence), given=given or {})
+    seen = take_survey(examples, names_in(output), form.sentence)
+    seen = replace(seen, given=given or {}, skipped=tuple(skipped))
     if not seen.count:
         raise UserError(f"{train[0]}: there is nothing in it to train on.")
     wanted, why_reading = input.choose(seen, output.use)

@@ -57,7 +57,7 @@ def prepare(
     the training data, `files` its checksum, if that is known, and `origin` input and output of the run that this one
     starts from.
     """
-    skipped: list[Fault] = []
+    skipped = [*seen.skipped]
     on_fault = skipped.append if config.data.faults == "skip" else None
     unit, data = UNITS[OUTPUTS[config.task].reads], config.data
     valid = list(read(config, data.valid, on_fault)) if data.valid else []

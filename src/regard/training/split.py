@@ -11,7 +11,7 @@ from typing import Any
 from regard import inputs
 from regard.config import Config
 from regard.data.example import UNITS, Example, counted
-from regard.data.lines import OnFault
+from regard.data.lines import Fault, OnFault
 from regard.data.survey import Survey, take_survey
 from regard.errors import UserError
 from regard.outputs import OUTPUTS
@@ -112,8 +112,15 @@ def survey(config: Config, on_fault: OnFault | None = None) -> Survey:
     """Read the training data of these settings once."""
     paths = config.data.train
     form = form_of(config, paths)
-    examples = inputs.read(paths, form, on_fault, config.data.encoding)
-    return take_survey(examples, names_in(OUTPUTS[config.task]), form.sentence)
+    skipped: list[Fault] = []
+
+    def skip(fault: Fault) -> None:
+        skipped.append(fault)
+        if on_fault is not None:
+            on_fault(fault)
+
+    examples = inputs.read(paths, form, skip if on_fault is not None else None, config.data.encoding)
+    return replace(take_survey(examples, names_in(OUTPUTS[config.task]), form.sentence), skipped=tuple(skipped))
 
 
 def examples_of(config: Config, seen: Survey, on_fault: OnFault | None = None) -> Iterator[AnyExample]:
