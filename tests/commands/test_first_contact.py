@@ -364,7 +364,7 @@ CASES: dict[str, Case] = {
     "dictionary": one("a.dict", ";;; a comment\n" + lines(W, "{}  {}"), "convert", "dictionary", count=80),
     # ---- what is said
     "an unknown format": one("a.tsv", TSV, says="--format docx: expected one of text, tsv, csv", options={"format": "docx"}),
-    "a format that it is not": one("a.txt", "".join(f"{p}\n" for p in P), says="expected what --format jsonl says, got something else", options={"format": "jsonl"}),
+    "a format that it is not": one("a.txt", "".join(f"{p}\n" for p in P), says="expected --format jsonl, got plain text. Leave it out", options={"format": "jsonl"}),
     "an unknown task": one("a.tsv", TSV, says="--task translate: there is no such task", options={"task": "translate"}),
     "tagging without tags": one("a.txt", "".join(f"{p}\n" for p in P), says="does not hold tagged sentences", options={"task": "tag"}),
     "one label": one("a.csv", written([(t, "positive") for t, _ in R], ("text", "label")), "classify", "csv", "warning: only one label: 80 texts labelled 'positive'"),

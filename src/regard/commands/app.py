@@ -62,7 +62,7 @@ Json = Annotated[bool, typer.Option("--json", help="one JSON object")]
 
 @app.command(short_help="Learn from a file of yours; the same command again goes on.")
 def train(
-    data: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG", help="files or a folder of yours (pairs, labels, tags, text …), or a config.yaml")],
+    data: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG", help="files or a folder of yours (pairs, labels, tags, text …), - for standard input, or a config.yaml")],
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/NAME by default")] = None,
     valid: Annotated[list[str] | None, typer.Option("--valid", metavar="FILE", help="validation data; twice for line-aligned files")] = None,
     test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test data, used once at the end")] = None,
@@ -189,8 +189,8 @@ def evaluate(
     changes = predicting.changes({"beam": beam, "length_penalty": length_penalty, "stride": stride}, {}, sample=False)
     model = predicting.load(run, others or [])
     engines.use(model, engine, changes, say)
-    evaluating.read_as(model, format, columns)
     with spooled(data) as (files,):
+        evaluating.read_as(model, files, format, columns)
         report = evaluating.evaluate(model, files, changes, lowercase=lowercase, by_length=by_length, output=output)
     print(report.as_json() if as_json else report.render())
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard import metrics
+from regard import inputs, metrics
 from regard.commands.predict import refuse_unknown
 from regard.errors import UserError
 from regard.outputs.output import Item
@@ -75,12 +75,13 @@ def evaluate(
     return Report(scores, _by_length(model, items, answers) if by_length else [], details)
 
 
-def read_as(model: Model, format: str | None, columns: str | None) -> None:
-    """Read the files to come as they are said to be, rather than as the training data was."""
-    given = {name: value for name, value in (("format", format), ("columns", columns)) if value is not None}
-    if given:
-        known = {"format": "", "columns": ""} | given
-        model.config = model.config.model_copy(update={"data": model.config.data.model_copy(update=known)})
+def read_as(model: Model, paths: Sequence[str], format: str | None, columns: str | None) -> None:
+    """Read files as they are said to be, rather than as the training data was; refuse what does not fit."""
+    if format is None and columns is None:
+        return
+    given, data = {"format": format or "", "columns": columns or ""}, model.config.data
+    inputs.recognise(paths, model.task.output.reads, data.encoding, model.config.input, **given)  # type: ignore[arg-type]
+    model.config = model.config.model_copy(update={"data": data.model_copy(update=given)})
 
 
 def _by_length(model: Model, items: Sequence[Item], answers: list[str]) -> list[metrics.Bucket]:

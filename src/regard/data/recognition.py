@@ -224,14 +224,21 @@ GIVEN: dict[str, Callable[[Sample, str | None, str], Format | None]] = {
 def _as_format(sample: Sample, format: str, columns: str, task: str | None) -> Format:
     form = GIVEN[format](sample, task, columns) if format else None
     if form is None:
-        what = f"--format {format}" if format else f"--columns {columns}: a table"
-        suits = f" for the task {task}" if task else ""
-        raise UserError(
-            f"{sample.path}: expected what {what} says{suits}, got something else. Try `regard check` of it."
-        )
+        raise _other(sample, format, columns, task)
     if columns and form.kind in ("columns", "conllu"):
         form = _tag_columns(form, columns)
     return form
+
+
+def _other(sample: Sample, format: str, columns: str, task: str | None) -> UserError:
+    """Return the complaint about a file that is not what `--format` or `--columns` says."""
+    try:
+        found = _by_lines([sample], None).description
+    except UserError:
+        found = "something else"
+    what = f"--format {format}" if format else f"columns (--columns {columns})"
+    suits = f" for the task {task}" if task else ""
+    return UserError(f"{sample.path}: expected {what}{suits}, got {found}. Leave it out, or give another.")
 
 
 def _tag_columns(form: Format, columns: str) -> Format:
