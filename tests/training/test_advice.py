@@ -1,17 +1,18 @@
 """Warnings about answers: of labels that a model does not know, and of the same answer to everything."""
 
-from types import SimpleNamespace
-from typing import Any
+from collections import Counter
 
 import pytest
 
 from regard.data.example import Example
+from regard.outputs.classify import Classify
 from regard.outputs.output import Item
+from regard.text.classes import Classes
 from regard.training.advice import warnings_of_answers
 
 
 def judged(expected: str, answers: str, labels: str = "ab") -> list[str]:
-    output: Any = SimpleNamespace(labels=list(labels), reads="classify", names=lambda target: (target,))
+    output = Classify(Classes.learn(Counter(labels), " ", None))
     items = [Item(Example(f"text {i}", label, "file", i), [label]) for i, label in enumerate(expected)]
     return warnings_of_answers(output, items, list(answers))
 

@@ -299,8 +299,16 @@ def _is_idle(table: Table, number: int) -> bool:
     return len(numbers) == len(filled) and all(a < b for a, b in pairwise(numbers))
 
 
+def _likely(table: Table, left: list[int]) -> list[int]:
+    """Return the columns to propose: a text and the last label, else the first two that are not alike."""
+    length = {c: sum(map(len, table.column(c))) for c in left}
+    text = max(left, key=lambda c: length[c])
+    labels = [c for c in left if c != text and are_labels(table.column(c), table.column(text))]
+    return [text, labels[-1]] if labels else left[:2]
+
+
 def _unclear(table: Table, left: list[int], task: str | None) -> UserError:
-    guess = (left if len(left) > 1 else [*range(table.width)])[:2]
+    guess = _likely(table, left if len(left) > 1 else [*range(table.width)])
     sides = ("text", "label") if task == "classify" else ("source", "target")
     remedy = ",".join(f"{side}={table.called(c)}" for side, c in zip(("source", "target"), guess, strict=False))
     named = f", or name two of them {sides[0]} and {sides[1]} in the first line" if not table.names else ""

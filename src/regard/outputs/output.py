@@ -75,7 +75,6 @@ class Output(ABC, Generic[A]):
     turns: ClassVar[tuple[str, ...]] = ("all",)  # of a step of training
     files: ClassVar[tuple[str, ...]] = ()  # the names of what one that `Learns` writes
     fields: tuple[Field, ...] = ()  # of a stored row, behind those of the input
-    labels: Sequence[str] = ()  # that answers are chosen from, where they are
     how: Any = NoOptions()
 
     # ---- from settings and data -----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from regard.data.columns import NUMBER
 from regard.data.example import UNITS, Example, counted
 from regard.data.survey import Survey
 from regard.outputs import OUTPUTS
+from regard.outputs.abilities import Chooses, names_in
 from regard.outputs.output import Item
 
 AnyExample = Example[Any, Any]
@@ -31,7 +32,7 @@ def warnings_of(config: Config, seen: Survey, valid: Sequence[AnyExample], test:
         if paths:
             apart = name == "validation" and config.data.apart
             found += [] if apart else _leaks(config, seen, known, name, examples, paths)
-            found += _unseen(seen, name, examples, OUTPUTS[config.task].names, reads)
+            found += _unseen(seen, name, examples, names_in(OUTPUTS[config.task]), reads)
     return found
 
 
@@ -133,13 +134,14 @@ def _listed(labels: Sequence[str], noun: str) -> str:
 
 def warnings_of_answers(output: Any, items: Sequence[Item], answers: Sequence[str]) -> list[str]:
     """Return warnings about an evaluation: labels that the model does not know, and the same answer to everything."""
-    if not output.labels or len(answers) != len(items):
-        return []
     noun = "tag" if output.reads == "tag" else "label"
-    expected = Counter(label for item in items for label in output.names(item.example.target))
-    unknown = sorted(expected.keys() - set(output.labels))
+    if not isinstance(output, Chooses) or len(answers) != len(items):
+        return []
+    names, labels = type(output).names, output.classes.names
+    expected = Counter(label for item in items for label in names(item.example.target))
+    unknown = sorted(expected.keys() - set(labels))
     if unknown and len(unknown) == len(expected):
-        known = _listed(list(output.labels), noun)
+        known = _listed(labels, noun)
         return [
             f"none of the data's {_listed(unknown, noun)} is known to this model, which knows {known}: is it the right "
             "file?"
@@ -149,7 +151,7 @@ def warnings_of_answers(output: Any, items: Sequence[Item], answers: Sequence[st
         if unknown
         else []
     )
-    given = {label for answer in answers for label in output.names(answer)}
+    given = {label for answer in answers for label in names(answer)}
     if len(given) == 1 and len(expected) > 1:
         label = next(iter(given))
         share = expected[label] / max(1, sum(expected.values()))

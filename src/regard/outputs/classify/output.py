@@ -84,7 +84,7 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant):
     fields = (Field("label", "<u2", tokens=1),)
 
     def __init__(self, classes: Classes, terms: int = 1) -> None:
-        self.classes, self.terms, self.labels = classes, terms, classes.names
+        self.classes, self.terms = classes, terms
 
     @staticmethod
     def names(target: str) -> tuple[str]:

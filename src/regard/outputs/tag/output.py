@@ -83,7 +83,7 @@ class Tag(Supervised[Tagging], Chooses, Details):
     blank = NO_BREAK
 
     def __init__(self, classes: Classes) -> None:
-        self.classes, self.labels = classes, classes.names
+        self.classes = classes
 
     @staticmethod
     def names(target: str) -> list[str]:
