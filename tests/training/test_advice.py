@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from regard.data.example import Example
-from regard.outputs.classify import Classify
+from regard.outputs.classify.output import Classify
 from regard.outputs.output import Item
 from regard.text.classes import Classes
 from regard.training.advice import warnings_of_answers
