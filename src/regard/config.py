@@ -43,7 +43,7 @@ class Data(Section):
     columns: str = Field("", description="which are read, such as source=2,target=4; empty: recognised")
     apart: bool = Field(False, description="what is in the validation data too is left out of training")
     held_out: int = Field(500, ge=1, description="pairs (lines, texts) held out for validation if none are given")
-    longest: int = Field(256, ge=1, le=10**6, description="what has more tokens on a side is left out of training")
+    longest: int = Field(256, ge=1, le=10**6, description="what has more tokens is trained on in parts, or left out")
 
 
 class Training(Section):

@@ -303,7 +303,8 @@ def _likely(table: Table, left: list[int]) -> list[int]:
     """Return the columns to propose: a text and the last label, else the first two that are not alike."""
     length = {c: sum(map(len, table.column(c))) for c in left}
     text = max(left, key=lambda c: length[c])
-    labels = [c for c in left if c != text and are_labels(table.column(c), table.column(text))]
+    filled = [c for c in left if c != text and all(table.column(c))]
+    labels = [c for c in filled if are_labels(table.column(c), table.column(text))]
     return [text, labels[-1]] if labels else left[:2]
 
 

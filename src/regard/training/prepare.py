@@ -71,14 +71,15 @@ def prepare(
         numbered = enumerate(examples_of(config, seen, on_fault))
         valid = [example for number, example in numbered if split.held_out(number, example)]
     stores = [Store.open(run / CACHE / name, verify=False) for name in STORES]
-    if not data.valid:
-        say(f"{split.said(len(valid))} for validation")
     if skipped:
         say(f"skipped {counted(len({*skipped}), 'faulty line')}, the first: {skipped[0]}")
     record = json.loads((run / CACHE / ORIGIN).read_text(encoding="utf-8"))
     _say_long(config, record, len(stores[0]), say)
     config, task = _settled(config, run, stores[0])
     items = task.output.items(valid)
+    if not data.valid:
+        joined = f": {len(items):,} sources" if len(items) != len(valid) else ""
+        say(f"{split.said(len(valid))} for validation{joined}")
     if not items:
         raise UserError(f"{(data.valid or data.train)[0]}: no {unit} is left to validate on: give --valid FILE.")
     return Prepared(config, task, stores[0], Held(items, StoredRows(stores[1])))
