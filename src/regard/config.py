@@ -39,9 +39,11 @@ class Data(Section):
     test: list[str] = Field([], description="the same for the final test, used once")
     faults: Literal["stop", "skip"] = Field("stop", description="a faulty line stops, or is skipped and counted")
     encoding: str = Field("utf-8", description="of the files, such as latin-1")
+    format: str = Field("", description="of the files, such as csv or jsonl; empty: recognised")
+    columns: str = Field("", description="which are read, such as source=2,target=4; empty: recognised")
     apart: bool = Field(False, description="what is in the validation data too is left out of training")
     held_out: int = Field(500, ge=1, description="pairs (lines, texts) held out for validation if none are given")
-    longest: int = Field(256, ge=1, le=10**6, description="what has more tokens on a side is left out of training")
+    longest: int = Field(256, ge=1, le=10**6, description="what has more tokens is trained on in parts, or left out")
 
 
 class Training(Section):

@@ -370,7 +370,7 @@ def test_an_average_is_a_run_that_predicts(cli: Regard, letters: Path) -> None:
 def test_check_of_data_names_lines_and_says_what_training_would_do(cli: Regard, letters: Path) -> None:
     good = cli.run("check", letters / "data.tsv")
     assert "No faults were found" in good
-    assert "`regard train` would choose" in good
+    assert "`regard train` would say" in good
     assert re.search(r"about [\d.]+ million parameters; training needs about [\d.]+ GB", good)
     assert re.search(r"^about \d+\.\d % of a batch's tokens would be padding", good, re.MULTILINE)
     (cli.folder / "bad.tsv").write_bytes(b"ab\tAB\ncd\tCD\nef\t\nb\xe9\tBE\n")
@@ -378,7 +378,9 @@ def test_check_of_data_names_lines_and_says_what_training_would_do(cli: Regard, 
     assert "bad.tsv:3" in bad
     assert "bad.tsv:4" in bad
     assert "Traceback" not in bad + cli.said
-    cli.run("check", letters / "data.tsv", "--test", letters / "data.tsv", code=1)
+    leaks = cli.run("check", letters / "data.tsv", "--test", letters / "data.tsv")  # which train says, and goes on
+    assert "test pairs in the training data (600)" in leaks
+    assert "warning: 600 of 600 test pairs are also in the training data" in leaks
 
 
 def test_check_of_a_config_and_of_a_run(cli: Regard, letters: Path, numbers: Path, blind: Path) -> None:

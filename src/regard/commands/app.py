@@ -41,6 +41,22 @@ Engine = Annotated[
         metavar="torch|ctranslate2|ctranslate2-int8|auto", help="which program searches; auto: the faster one that can"
     ),
 ]
+FileFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="of the files, if it is recognised wrongly: text, tsv, csv, jsonl, json, parquet, aligned, conll, conllu, labelled, fasttext, dictionary, folders",
+    ),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="SOURCE,TARGET",
+        help="names or numbers of columns: source=2,target=4, source=question+context,target=answer",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object")]
 Device = Annotated[
     str | None, typer.Option(metavar="cpu|cuda|cuda:N|mps", help="what computes; a GPU for training if there is one, else the CPU")
@@ -62,11 +78,13 @@ def options(
 
 @app.command(short_help="Learn from a file of yours; the same command again resumes.")
 def train(
-    data: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG | RUN", help="files or a folder of yours (pairs, labels, tags, text …), a config.yaml, or a run folder to resume")],
+    data: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG | RUN", help="files or a folder of yours (pairs, labels, tags, text …), - for standard input, a config.yaml, or a run folder to resume")],
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/NAME by default")] = None,
     valid: Annotated[list[str] | None, typer.Option("--valid", metavar="FILE", help="validation data; twice for line-aligned files")] = None,
     test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test data, used once at the end")] = None,
     task: Annotated[str | None, typer.Option("--task", help="what comes out; recognised from the data")] = None,
+    format: FileFormat = None,
+    columns: Columns = None,
     start: Annotated[Path | None, typer.Option("--from", metavar="RUN", help="begin with the vocabulary and the weights of another run")] = None,
     set: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE…", help="override settings, such as training.rate=0.002 model.size=tiny")] = None,
     minutes: Annotated[float | None, typer.Option("--minutes", help="time for training, in place of a number of steps")] = None,
@@ -100,6 +118,8 @@ def train(
             start=start,
             device=device,
             quiet=quiet,
+            format=format or "",
+            columns=columns or "",
         )
     except (Interrupted, KeyboardInterrupt) as stop:  # in a step, or outside of them: preparing, averaging, evaluating
         whole = isinstance(stop, Interrupted)
@@ -183,6 +203,8 @@ def evaluate(
     others: Others = None,
     engine: Engine = "torch",
     device: Device = None,
+    format: FileFormat = None,
+    columns: Columns = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Score a model on data with known answers, with confidence intervals.
@@ -191,12 +213,15 @@ def evaluate(
     """
     from regard.commands import evaluate as evaluating
     from regard.commands import predict as predicting
+    from regard.data.standard_input import spooled
     from regard.exchange import engine as engines
 
     changes = predicting.changes({"beam": beam, "length_penalty": length_penalty, "stride": stride}, {}, sample=False)
     model = predicting.load(run, others or [], device)
     engines.use(model, engine, changes, say)
-    report = evaluating.evaluate(model, data, changes, lowercase=lowercase, by_length=by_length, output=output)
+    with spooled(data) as (files,):
+        evaluating.read_as(model, files, format, columns)
+        report = evaluating.evaluate(model, files, changes, lowercase=lowercase, by_length=by_length, output=output)
     print(report.as_json() if as_json else report.render())
 
 
@@ -234,18 +259,32 @@ def info(run: Run, as_json: Json = False) -> None:
 @app.command(short_help="Find faults in data, settings or a run.")
 def check(
     target: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG | RUN", help="what to check")],
+    valid: Annotated[list[str] | None, typer.Option("--valid", metavar="FILE", help="validation data, as for train")] = None,
     test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test data, none of which may be in the data")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="what comes out; recognised from the data")] = None,
+    format: FileFormat = None,
+    columns: Columns = None,
+    set: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE…", help="override settings, as for train")] = None,
     accept: Annotated[bool, typer.Option("--accept", help="take the files of RUN as they are, edited on purpose")] = False,
 ) -> None:  # fmt: skip
     """Find faults before time is spent: every one as file:line, and what to expect of a training.
 
-    Of a run: whether every file is what was written, and whether the model does what every model must.
+    The exit code is 1 where `regard train` with the same options would stop before its first step. Of a run: whether every file is what was written, and whether the model does what every model must.
 
     Example: regard check words.tsv --test test.tsv
     """
     from regard.commands import check as checking
 
-    report, sound = checking.check(target, test or [], accept=accept)
+    report, sound = checking.check(
+        target,
+        test or [],
+        valid=valid or [],
+        task=task,
+        format=format or "",
+        columns=columns or "",
+        set=set or [],
+        accept=accept,
+    )
     print(report)
     if not sound:
         raise typer.Exit(1)

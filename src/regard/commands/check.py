@@ -3,72 +3,156 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from regard import config as config_files
+from regard import inputs
 from regard.config import Config
 from regard.data.batches import Batches, Rows
-from regard.data.check import DataReport, check_pairs
-from regard.data.example import UNITS
+from regard.data.check import Part, check_parts
+from regard.data.example import UNITS, Example
+from regard.data.format import Format
+from regard.data.lines import OnFault
+from regard.data.standard_input import spooled
 from regard.data.survey import take_survey
 from regard.errors import UserError
 from regard.inputs.input import Row
 from regard.machine import memory as machine_memory
 from regard.outputs import OUTPUTS
 from regard.outputs.abilities import names_in
-from regard.runs import settings, verify
-from regard.runs.build import build, read, shapes
-from regard.runs.model import Model, load, refuse_missing
+from regard.runs import verify
+from regard.runs.build import Parts, build, form_of, read, shapes
+from regard.runs.model import Model, load, nothing_in, refuse_missing
 from regard.task import Task
 from regard.training import choose, device, memory
-from regard.training.prepare import counts_of, fits, learn
+from regard.training.advice import warnings_of
+from regard.training.prepare import counts_of, fitting, learn, prepare
+from regard.training.split import Split, survey
+from regard.training.train import SETS, reading_of, settle
 
+REHEARSED = 20_000  # examples that are prepared as for a training; more are tried by the first SAMPLE of them
 SAMPLE = 30_000  # pairs that stand for all of them where memory is predicted
 
 
-def check(targets: Sequence[str], test: Sequence[str], *, accept: bool = False) -> tuple[str, bool]:
-    """A report on data, a config or a run, and whether all is well; `accept` takes the run's files as they are."""
+class Given(NamedTuple):
+    """How the user says that files are to be read."""
+
+    format: str
+    columns: str
+
+
+def check(
+    targets: Sequence[str],
+    test: Sequence[str] = (),
+    *,
+    valid: Sequence[str] = (),
+    task: str | None = None,
+    format: str = "",
+    columns: str = "",
+    set: Sequence[str] = (),
+    accept: bool = False,
+) -> tuple[str, bool]:
+    """A report on data, a config or a run, and whether all is well: whether `regard train` would begin to train.
+
+    `accept` takes the run's files as they are.
+    """
     first = Path(targets[0])
-    if first.is_dir():
+    if (first / "config.yaml").is_file():
         return check_run(first, accept=accept)
     if accept:
         raise UserError(f"--accept takes the files of a run as they are, but {first} is not a run folder.")
-    if config_files.is_settings(first):
-        config = settings.load(first)
-        found = check_data(config.data.train, [*config.data.test, *test], config)
-        expected = expectation(config, found.statistics.pairs)
-        return f"{first}: all settings are valid\n{expected}\n\n{found.render()}", not found.faults
-    found = check_data(list(targets), test)
-    report, sound = found.render(), not found.faults
-    if sound:
-        config, reasons, _ = choose.choose(list(targets), faults="skip")
-        lines = [f"  {key}: {why}" for key, why in reasons.items()]
-        report += "\n\n`regard train` would choose\n" + "\n".join(lines)
-        report += f"\n{expectation(config, found.statistics.pairs)}"
-    return report, sound
+    with spooled(targets, valid, test) as (data, validation, tests):
+        return check_data(data, validation, tests, task, set, Given(format, columns))
 
 
-def check_data(paths: Sequence[str], test: Sequence[str], config: Config | None = None) -> DataReport:
-    """A report on files, read as the settings say if there are any."""
-    how = (OUTPUTS[config.task].reads, config.data.encoding) if config else ()
-    return check_pairs([Path(path) for path in paths], [Path(path) for path in test], *how)
+def check_data(
+    data: list[str], valid: list[str], test: list[str], task: str | None, changes: Sequence[str], how: Given
+) -> tuple[str, bool]:
+    """A report on files or on settings and their files, and whether a training would begin."""
+    written = len(data) == 1 and config_files.is_settings(data[0])
+    heading = f"{data[0]}: all settings are valid\n" if written else ""
+    if written:
+        config = settle(data, valid, test, task, changes, **how._asdict())[0]
+        reading: dict[str, str] = config.data.model_dump(include={"faults", "encoding", "format", "columns"})
+        parts = {name: list(getattr(config.data, name)) for name in SETS}
+        form, reads = form_of(config, parts["train"]), OUTPUTS[config.task].reads
+    else:
+        _refuse_unknown(task)
+        reading = reading_of(changes, **how._asdict())
+        parts = dict(zip(SETS, map(list, choose.split_paths(data, valid, test)), strict=True))
+        format, columns = reading.get("format", ""), reading.get("columns", "")
+        wanted, encoding = task and OUTPUTS[task].reads, reading.get("encoding", "utf-8")
+        form = inputs.recognise(parts["train"], wanted, encoding, format=format, columns=columns)
+        reads, reading = wanted or form.task, reading | {"format": form.kind, "columns": form.chosen}
+    encoding = reading.get("encoding", "utf-8")
+
+    def part(name: str, called: str) -> list[Part]:
+        paths = parts[name]
+        if not paths:
+            return []
+        like = {name: reading.get(name, "") for name in ("format", "columns")}
+        return [Part(called, paths, inputs.recognise(paths, reads, encoding, form.input, **like, strict=False))]
+
+    others = [*part("valid", "validation"), *part("test", "test")]
+    report = check_parts(Part("training", parts["train"], form), others, encoding, _read)
+    stops = report.stops if reading.get("faults", "stop") == "stop" else {"test": report.stops.get("test", 0)}
+    if any(stops.values()):
+        return f"{heading}{report.render()}", False
+    try:
+        return f"{heading}{report.render()}{_rehearsed(data, valid, test, task, changes, how)}", True
+    except UserError as error:
+        return f"{heading}{report.render()}\n\n`regard train` would stop: {error}", False
 
 
-def expectation(config: Config, pairs: int) -> str:
+def _refuse_unknown(task: str | None) -> None:
+    if task is not None and task not in OUTPUTS:
+        raise UserError(f"--task {task}: there is no such task, expected one of {', '.join(OUTPUTS)}.")
+
+
+def _read(paths: Sequence[Path | str], form: Format, report: OnFault, encoding: str) -> Iterable[Example[Any, Any]]:
+    return inputs.read(paths, form, report, encoding)
+
+
+def _rehearsed(
+    data: list[str], valid: list[str], test: list[str], task: str | None, changes: Sequence[str], how: Given
+) -> str:
+    """Do all that a training does before its first step, in a folder that is then removed; return what it would say."""
+    config, reasons, seen = settle(data, valid, test, task, changes, **how._asdict())
+    seen = seen or survey(config, (lambda _: None) if config.data.faults == "skip" else None)
+    tests = list(read(config, config.data.test)) if config.data.test else []
+    if config.data.test and not tests:
+        raise nothing_in(config.data.test, OUTPUTS[config.task].reads)
+    said = [f"{key}: {why}" for key, why in reasons.items()]
+    origin = load(config.training.start).task if config.training.start else None
+    parts = origin and (origin.input, origin.output)
+    examples: list[Example[Any, Any]] = []
+    if seen.count <= REHEARSED:
+        with TemporaryDirectory(prefix="regard-") as folder:
+            items = prepare(config, Path(folder), seen, said.append, origin=parts).valid.items
+            examples = [item.example for item in items] if config.data.valid else []
+    else:
+        Split(config, seen)
+    said += [f"warning: {warning}" for warning in warnings_of(config, seen, examples, tests)]
+    text = "\n\n`regard train` would say\n" + "\n".join(f"  {line}" for line in said)
+    return f"{text}\n{expectation(config, seen.count, parts)}"
+
+
+def expectation(config: Config, pairs: int, origin: Parts | None = None) -> str:
     """What a training of these settings needs in memory, what to do if that is more than there is, and its padding.
 
     It is tried with vocabularies and batches of the first SAMPLE of so many pairs.
     """
     data, output = config.data, OUTPUTS[config.task]
     seen = take_survey(islice(read(config, data.train, lambda _: None), SAMPLE), names_in(output), "")
-    origin = load(config.training.start).task if config.training.start else None
-    parts = learn(config, seen, origin and (origin.input, origin.output))
+    parts = learn(config, seen, origin)
     count = sum(math.prod(shape) for shape in shapes(config, parts).values())
     padding = ""
     about = f"about {count / 1e6:.1f} million parameters"
@@ -76,13 +160,15 @@ def expectation(config: Config, pairs: int) -> str:
         need = memory.Need(memory.resident(), 12 * count, 4 * count, machine_memory())
     else:
         task = build(config, parts)
-        rows = [row for row in task.rows(seen.examples) if fits(row, data.longest)]
+        rows = [part for row in task.rows(seen.examples) for part in fitting(row, data.longest, parts)]
         if not rows:
             return f"{about}; no {UNITS[output.reads]} is left to train on: see data.longest"
         costs = [field.tokens for field in task.fields]
         batches = Batches(counts_of(rows), config.training.budget, config.training.seed, costs)
         need = _tried(config, task, rows, batches, len(rows) * max(1, pairs) // max(1, seen.count))
         padding = f"\nabout {100 * batches.waste(0):.1f} % of a batch's tokens would be padding (training.budget)"
+    if need.hopeless:
+        raise UserError(f"The {need.sentence(config.training)}.")
     return f"{about}; {need.sentence(config.training)}{padding}"
 
 

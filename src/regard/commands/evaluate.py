@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard import metrics
+from regard import inputs, metrics
 from regard.commands.predict import refuse_unknown
 from regard.errors import UserError
 from regard.outputs.output import Item
 from regard.runs.model import Model
+from regard.training.advice import warnings_of_answers
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,19 @@ def evaluate(
         known = {item.example.key: answer for item, answer in zip(items, answers, strict=True)}
         lines = [known[key] for key in keys] if joined else answers
         output.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    for warning in warnings_of_answers(model.task.output, items, answers):
+        print(f"warning: {warning}", file=sys.stderr)
     details = model.task.details(items, answers)
     return Report(scores, _by_length(model, items, answers) if by_length else [], details)
+
+
+def read_as(model: Model, paths: Sequence[str], format: str | None, columns: str | None) -> None:
+    """Read files as they are said to be, rather than as the training data was; refuse what does not fit."""
+    if format is None and columns is None:
+        return
+    given, data = {"format": format or "", "columns": columns or ""}, model.config.data
+    inputs.recognise(paths, model.task.output.reads, data.encoding, model.config.input, **given)  # type: ignore[arg-type]
+    model.config = model.config.model_copy(update={"data": data.model_copy(update=given)})
 
 
 def _by_length(model: Model, items: Sequence[Item], answers: list[str]) -> list[metrics.Bucket]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
+
+import numpy as np
 
 from regard.data.example import Example, TextExample, make_example
 from regard.data.format import Format, Sample, are_labels, few
@@ -13,21 +16,81 @@ from regard.data.tagged import split_words
 
 # ---------------------------------------------------------------------------------------------- recognition
 
+SIDES = ("source", "src", "input", "words", "texts", "text", "in"), ("target", "tgt", "output", "tags", "labels", "out")
+LANGUAGE = re.compile(r"[a-z]{2,3}([-_][a-z]{2,4})?", re.IGNORECASE)
+NEARLY = 0.02  # of the lines that may lack a partner
+
 
 def recognise_aligned(samples: Sequence[Sample], task: str | None, sure: bool) -> Format | None:
     """Return the format of two files that have none each for itself, or None if they do not suit the task."""
     first, second = (sample.lines for sample in samples)
+    why = "" if sure and task is not None else alignment(samples)
+    if not why and task is None:
+        return None
+    why = why or "as the task says"
     if task in (None, "tag") and _are_words_and_tags(first, second, sure):
-        return Format("aligned", 1, "two line-aligned files: the first holds words, the second their tags", task="tag")
+        description = "two line-aligned files: the first holds words, the second their tags"
+        return Format("aligned", 2, description, task="tag", why=why)
     if task in (None, "classify"):
-        label = _label_file(first, second, sure)
+        label = _label_file(samples, sure)
         if label is not None:
             order = "labels, the second texts" if label == 0 else "texts, the second their labels"
             description = f"two line-aligned files: the first holds {order}"
-            return Format("aligned", 1, description, (1 - label,), label, task="classify")
+            return Format("aligned", 2, description, (1 - label,), label, task="classify", why=why)
     if task in (None, "convert"):
-        return Format("aligned", 1, "two line-aligned files: the first holds sources, the second targets")
+        return Format("aligned", 2, "two line-aligned files: the first holds sources, the second targets", why=why)
     return None
+
+
+def alignment(samples: Sequence[Sample]) -> str:
+    """Return the evidence that the lines of two files belong together; nothing if they are two texts.
+
+    Names say so (train.en and train.de, source and target), or equal numbers of lines. Sentences that have nothing to
+    do with each other may be equally many; but those of a translation are long and short together.
+    """
+    one, other = samples
+    if _are_named_alike(one.path, other.path):
+        return "by their names"
+    counts = sorted((one.total, other.total))
+    if counts[1] - counts[0] > max(1, NEARLY * counts[0]):
+        return ""
+    equal = counts[0] == counts[1]
+    related, running = _relation(one.lines, other.lines), all(map(_is_running, samples))
+    if (running and not related) or (not equal and not related and counts[0] > 5):
+        return ""
+    same = f"both have {counts[0]:,} lines" if equal else f"they have {counts[0]:,} and {counts[1]:,} lines"
+    return same + (", long and short together" if related else "")
+
+
+def _are_named_alike(one: str, other: str) -> bool:
+    """Return True for names that differ by two languages or two sides: a.en and a.de, source.txt and target.txt."""
+    first, second = (re.split(r"[.\-_]", Path(path).name.lower().removesuffix(".gz")) for path in (one, other))
+    if len(first) != len(second):
+        return False
+    differing = [(a, b) for a, b in zip(first, second, strict=True) if a != b]
+    if len(differing) != 1:
+        return False
+    (a, b), texts = differing[0], ("txt", "tsv", "csv", "gz", "tok", "one", "two")
+    if any(a in these and b in those for these, those in (SIDES, SIDES[::-1])):
+        return True
+    return all(LANGUAGE.fullmatch(side) and side not in texts for side in (a, b)) and len(first) > 1
+
+
+def _relation(first: Sequence[str], second: Sequence[str]) -> bool:
+    """Return True if the lengths of lines rise and fall together, more than by chance."""
+    pairs = [(len(a), len(b)) for a, b in zip(first, second, strict=False)]
+    if len(pairs) < 8:
+        return True  # too few to tell
+    lengths = np.log1p(np.array(pairs, dtype=float))
+    if not lengths.std(axis=0).all():
+        return False
+    return bool(np.corrcoef(lengths.T)[0, 1] > max(0.1, 3 / np.sqrt(len(pairs))))
+
+
+def _is_running(sample: Sample) -> bool:
+    """Return True for running text: half of the lines have four words and more."""
+    words = sorted(len(line.split()) for line in sample.filled)
+    return bool(words) and words[len(words) // 2] >= 4
 
 
 def _are_words_and_tags(first: list[str], second: list[str], sure: bool) -> bool:
@@ -48,8 +111,11 @@ def _are_words_and_tags(first: list[str], second: list[str], sure: bool) -> bool
     return alike >= 0.9 * len(rows) and several and few(tags) and varied
 
 
-def _label_file(first: list[str], second: list[str], sure: bool) -> int | None:
+def _label_file(samples: Sequence[Sample], sure: bool) -> int | None:
     """Return the file that labels the other; if it is `sure` that one does, the less varied one."""
+    first, second = (sample.lines for sample in samples)
+    if 1 in (len(set(first)), len(set(second))):  # it may be sorted by its labels
+        first, second = ([*sample.lines, *sample.far] for sample in samples)
     if are_labels(second, first):
         return 1
     if are_labels(first, second):

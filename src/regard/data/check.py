@@ -9,22 +9,25 @@ import hashlib
 import re
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.example import SIDES, UNITS, TextExample
+from regard.data.example import SIDES, UNITS, Example, TextExample
 from regard.data.format import Format
-from regard.data.lines import UTF_8, Fault
+from regard.data.lines import UTF_8, Fault, OnFault
 from regard.data.reading import read_examples
 from regard.data.recognition import recognise, recognise_like
 from regard.data.statistics import Side, Spread, Statistics, render_statistics
 from regard.data.tagged import split_words
 from regard.text.tokenizer import looks_like_symbols
 
+ODD = ("absurd lengths", "absurd length ratios", "control characters", "replacement characters")  # training goes on
+LEAKED = "in the training data"
 SHOWN = 10  # faults of a kind in a rendered report
 KEPT = 10_000  # faults of a kind in memory; beyond that they are only counted
 ABSURD_LENGTH = 20  # times the median of its side, and
@@ -43,19 +46,41 @@ class DataReport:
     statistics: Statistics
     faults: list[Fault]
     counts: dict[str, int]  # faults of each kind, also those that are not kept in `faults`
+    stops: dict[str, int] = field(default_factory=dict)  # faults that stop a training, by the set they are in
 
     def render(self) -> str:
-        """Return the report for a terminal."""
-        lines = [f"Recognised as {self.format.description}.", *render_statistics(self.statistics), ""]
+        """Return the report for a terminal: faults that stop a training, then what is only odd."""
+        lines = [f"Recognised as {self.format.sentence}.", *render_statistics(self.statistics), ""]
+        stopping, odd = ([k for k in self.counts if (k in ODD or k.endswith(LEAKED)) is only] for only in (False, True))
         if not self.counts:
             lines.append("No faults were found.")
-        for kind, count in self.counts.items():
-            lines.append(f"{kind} ({count:,}):")
-            shown = [fault for fault in self.faults if fault.kind == kind][:SHOWN]
-            lines.extend(f"  {fault}" for fault in shown)
-            if count > len(shown):
-                lines.append(f"  ... and {count - len(shown):,} more")
+        lines += [line for kind in stopping for line in self._of_kind(kind)]
+        if odd:
+            lines += ["" if stopping else "No faults were found that stop a training, but this is odd:"]
+            lines += [line for kind in odd for line in self._of_kind(kind)]
         return "\n".join(lines)
+
+    def _of_kind(self, kind: str) -> list[str]:
+        count = self.counts[kind]
+        shown = [fault for fault in self.faults if fault.kind == kind][:SHOWN]
+        more = [f"  ... and {count - len(shown):,} more"] if count > len(shown) else []
+        return [f"{kind} ({count:,}):", *(f"  {fault}" for fault in shown), *more]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A set of files: for training, validation or test."""
+
+    name: str
+    paths: Sequence[Path | str]
+    form: Format
+
+
+Read = Callable[[Sequence[Path | str], Format, OnFault, str], Iterable[Example[Any, Any]]]
+
+
+def read_plainly(paths: Sequence[Path | str], form: Format, report: OnFault, encoding: str) -> Iterable[TextExample]:
+    return read_examples(paths, report, form, encoding)
 
 
 def check_pairs(
@@ -66,24 +91,39 @@ def check_pairs(
 ) -> DataReport:
     """Read all examples and report on them; `test_paths` are searched for examples that also occur in training."""
     form = recognise(paths, task, encoding)
-    faults = _Faults()
-    train = _gather(paths, form, encoding, faults)
-    test = _Gathered(form, None)
-    if test_paths:
-        test = _gather(test_paths, recognise_like(test_paths, form, encoding), encoding, faults)
+    test = [Part("test", test_paths, recognise_like(test_paths, form, encoding))] if test_paths else []
+    return check_parts(Part("training", paths, form), test, encoding)
+
+
+def check_parts(train: Part, others: Sequence[Part], encoding: str = UTF_8, read: Read = read_plainly) -> DataReport:
+    """Read all examples and report on them; those of other parts should not occur in training."""
+    faults, form = _Faults(), train.form
+    known = _gather(train, encoding, faults, read)
+    gathered = {part.name: _gather(part, encoding, faults, read) for part in others}
     if form.task != "continue":  # lines of plain text may be of any length, and many of them recur
-        train.find_absurd(faults, train)
-        test.find_absurd(faults, train)
-        _find_leaks(train, test, faults)
-    return DataReport(form, train.statistics(test), faults.kept, dict(faults.counts))
+        known.find_absurd(faults, known)
+        for name, other in gathered.items():
+            other.find_absurd(faults, known)
+            _find_leaks(known, other, faults, name)
+    statistics = known.statistics(gathered.get("test", _Gathered(form, None)))
+    return DataReport(form, statistics, faults.kept, dict(faults.counts), dict(faults.stops))
 
 
-def _gather(paths: Sequence[Path | str], form: Format, encoding: str, faults: _Faults) -> _Gathered:
-    gathered = _Gathered(form, str(paths[form.target]) if form.kind == "aligned" else None)
-    for example in read_examples(paths, faults.add, form, encoding):
+def _gather(part: Part, encoding: str, faults: _Faults, read: Read) -> _Gathered:
+    form = part.form
+    gathered = _Gathered(
+        form, str(part.paths[form.target]) if form.kind == "aligned" and len(part.paths) == 2 else None
+    )
+
+    def stop(fault: Fault) -> None:
+        faults.stops[part.name] += 1
+        faults.add(fault)
+
+    for found in read(part.paths, form, stop, encoding):
+        example = cast(TextExample, found)
         gathered.add(example)
         for side, text in enumerate((example.source, example.target)):
-            match = STRANGE.search(text)
+            match = STRANGE.search(text) if isinstance(text, str) else None
             if match is not None:
                 faults.add(_strange(match, SIDES[form.task][side], *gathered.place(len(gathered) - 1, side)))
     return gathered
@@ -95,6 +135,7 @@ class _Faults:
     def __init__(self) -> None:
         self.kept: list[Fault] = []
         self.counts: Counter[str] = Counter()
+        self.stops: Counter[str] = Counter()
 
     def add(self, fault: Fault) -> None:
         self.counts[fault.kind] += 1
@@ -153,12 +194,12 @@ class _Gathered:
         return len(self._lines)
 
     def add(self, example: TextExample) -> None:
-        self.source.add(example.source)
-        self.target.add(example.target)
-        self.symbols += looks_like_symbols(example.target)
+        self.source.add(str(example.source))
+        self.target.add(str(example.target))
+        self.symbols += looks_like_symbols(str(example.target))
         if self.task in ("tag", "classify"):
             self.labels.update(split_words(example.target) if self.task == "tag" else [example.target])
-        self.blank += not example.source.strip()
+        self.blank += not str(example.source).strip()
         self._sources.append(_hash(example.key))
         self._pairs.append(_hash(f"{example.key}\n{example.target}"))
         self._lines.append(example.line)
@@ -231,8 +272,8 @@ def _strange(match: re.Match[str], side: str, file: str, line: int) -> Fault:
     return Fault(file, line, what, "control characters")
 
 
-def _find_leaks(train: _Gathered, test: _Gathered, faults: _Faults) -> None:
-    """Report test examples that are also in training, each with its first place there."""
+def _find_leaks(train: _Gathered, test: _Gathered, faults: _Faults, name: str) -> None:
+    """Report examples of another part that are also in training, each with its first place there."""
     hashes, first = np.unique(train.pairs, return_index=True)
     if not hashes.size:
         return
@@ -241,4 +282,4 @@ def _find_leaks(train: _Gathered, test: _Gathered, faults: _Faults) -> None:
     for row in np.flatnonzero(hashes[where] == wanted).tolist():
         file, line = train.place(int(first[where[row]]))
         what = f"the {UNITS[train.task]} is also in the training data ({file}:{line}); remove it from one of them"
-        faults.add(Fault(*test.place(row), what, f"test {UNITS[train.task]}s in the training data"))
+        faults.add(Fault(*test.place(row), what, f"{name} {UNITS[train.task]}s {LEAKED}"))

@@ -49,6 +49,11 @@ class Example(Generic[S, T]):
 TextExample = Example[str, str]
 
 
+def counted(number: int, noun: str) -> str:
+    """Return "1 pair" or "1,200 pairs"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def make_example(source: str, target: str, file: str, line: int, report: OnFault, task: str) -> TextExample | None:
     """Return an example without blanks at its ends, or report an empty side and return None."""
     source, target = source.strip(), target.strip()

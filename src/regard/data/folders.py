@@ -139,6 +139,17 @@ def tree_of(path: Path | str) -> Tree | None:
     return Tree(str(path), str(path)) if path.is_file() and is_zip(path) else None
 
 
+def member_of(path: Path | str) -> Handle | None:
+    """Return the file in a zip archive that a path leads to; None for any other path."""
+    path = Path(path)
+    archive = next((parent for parent in path.parents if parent.is_file() and is_zip(parent)), None)
+    if archive is None:
+        return None
+    inside = path.relative_to(archive).as_posix()
+    members = Tree(str(archive), str(archive)).files
+    return next((handle for handle in members if "/".join(handle.inside) == inside), None)
+
+
 def is_zip(path: Path | str) -> bool:
     """Return True for a zip archive, by its first bytes."""
     try:
@@ -163,6 +174,19 @@ def splits_in(path: Path | str) -> dict[str, str]:
     return splits_in(Path(path) / only) if only is not None else {}
 
 
+def split_files(path: Path | str) -> dict[str, list[str]]:
+    """Return the files for training, validation and test that lie side by side: `train.tsv` and `test.tsv`, or
+    `train.en`, `train.de`, `valid.en`, `valid.de`."""
+    tree = tree_of(path)
+    found: dict[str, list[str]] = {}
+    for handle in tree.files if tree is not None else ():
+        words = re.split(r"[._-]", handle.name.lower())
+        split = next((SPLITS[word] for word in words[:-1] if word in SPLITS), None)
+        if split is not None:
+            found.setdefault(split, []).append(str(handle))
+    return found if "train" in found and len(found) > 1 else {}
+
+
 def by_folder(tree: Tree) -> list[tuple[str, Handle]]:
     """Return the name of the folder that each file lies in, directly below the data's own: its label.
 
@@ -182,5 +206,6 @@ def leaf_files(path: Path | str) -> list[str]:
     """Return the files on disk that a data path stands for: itself, those of a folder, or the archive."""
     tree = tree_of(path)
     if tree is None:
-        return [str(path)]
+        member = None if Path(path).exists() else member_of(path)
+        return [member.path if member else str(path)]
     return [tree.archive] if tree.archive else [handle.path for handle in tree.files]

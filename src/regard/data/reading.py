@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from regard.data.aligned import read_aligned
+from regard.data.class_folders import read_class_folders
 from regard.data.example import Example, TextExample
-from regard.data.format import Format
+from regard.data.format import SAMPLE_LINES, Format
 from regard.data.labelled import read_labelled
 from regard.data.lines import (
     UTF_8,
@@ -24,7 +25,8 @@ from regard.data.lines import (
     read_text,
     refuse,
 )
-from regard.data.recognition import SAMPLE_LINES, recognise, recognise_like
+from regard.data.plain import read_plain
+from regard.data.recognition import members, recognise, recognise_like
 from regard.data.tables import read_table
 from regard.data.tagged import read_tagged, split_words
 from regard.errors import UserError
@@ -63,29 +65,31 @@ def read_examples(
     report = on_fault or refuse
     check_encoding(encoding)
     form = form or recognise(paths, encoding=encoding)
+    if form.kind == "folders":
+        for path in paths:
+            yield from read_class_folders(path, form, report, encoding)
+        return
+    files = members(paths)
     if form.kind == "aligned":
-        if len(paths) != 2:
-            raise UserError(f"{paths[0]}: expected {form.description}, found {len(paths)}; name both.")
-        yield from read_aligned(paths, form, report, encoding)
+        if len(files) != 2:
+            raise UserError(f"{paths[0]}: expected {form.description}, found {len(files)}; name both.")
+        yield from read_aligned(files, form, report, encoding)
         return
     read = READERS[form.kind]
-    for path in paths:
+    for path in files:
         yield from read(path, form, report, encoding)
-
-
-def read_plain(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[TextExample]:
-    """Yield the lines of a text as they are, with blank lines and with blanks at the ends."""
-    del form
-    for number, text in read_text(path, report, encoding):
-        yield Example(text, "", str(path), number)
 
 
 READERS = {
     "tsv": read_table,
     "csv": read_table,
     "dictionary": read_table,
+    "jsonl": read_table,
+    "json": read_table,
+    "parquet": read_table,
     "columns": read_tagged,
     "conllu": read_tagged,
     "labelled": read_labelled,
+    "fasttext": read_labelled,
     "text": read_plain,
 }

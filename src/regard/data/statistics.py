@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from regard.data.example import UNITS
+from regard.data.example import UNITS, counted
 
 SHOWN_LABELS = 20
 
@@ -47,10 +47,13 @@ class Statistics:
 def render_statistics(statistics: Statistics) -> list[str]:
     """Return the statistics for a terminal, line by line."""
     noun = UNITS[statistics.task] + "s"
-    lines = [f"{statistics.pairs:,} {noun}, of which {statistics.duplicates:,} occurred before."]
+    lines = [
+        f"{counted(statistics.pairs, UNITS[statistics.task])}, of which {statistics.duplicates:,} occurred before."
+    ]
     if statistics.task == "convert":
         lines += [*_render_side("source", statistics.source), *_render_side("target", statistics.target)]
-        lines.append(f"{statistics.symbol_share:.0%} of the targets are rows of space-separated symbols.")
+        if statistics.symbol_share >= 0.005:
+            lines.append(f"{statistics.symbol_share:.0%} of the targets are rows of space-separated symbols.")
     else:
         lines += [*_render_side(UNITS[statistics.task], statistics.source), *_render_labels(statistics)]
     if statistics.test_pairs:
@@ -81,7 +84,7 @@ def _render_labels(statistics: Statistics) -> list[str]:
         shown = [f"{label} {count / total:.1%}" for label, count in list(statistics.labels.items())[:SHOWN_LABELS]]
         more = len(statistics.labels) - len(shown)
         shown += [f"and {more:,} more"] if more else []
-        lines.append(f"{len(statistics.labels):,} {noun}s: {', '.join(shown)}.")
+        lines.append(f"{counted(len(statistics.labels), noun)}: {', '.join(shown)}.")
     if statistics.unknown_labels:
         unknown = ", ".join(statistics.unknown_labels[:SHOWN_LABELS])
         lines.append(f"Only the test has {len(statistics.unknown_labels):,} of its {noun}s: {unknown}.")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from regard.data.example import Example
+from regard.data.lines import Fault
 
 SAMPLE = 200_000  # examples that are kept; of more, as many from all over
 
@@ -28,6 +29,7 @@ class Survey:
     description: str
     names: Counter[str] = field(default_factory=Counter)  # of the classes of all examples, where an output has some
     refers: tuple[str, ...] = ()  # all other files that examples point to
+    skipped: tuple[Fault, ...] = ()  # faults whose lines were left out
     given: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from regard.data.example import Example, TextExample
+from regard.data.example import Example, TextExample, counted
 from regard.data.format import Format, Sample, few
 from regard.data.lines import UTF_8, Fault, OnFault, decode_line, read_lines
 from regard.text.spans import is_span_tag
@@ -23,7 +23,8 @@ WORD, UPOS = 1, 3
 NUMBER = re.compile(r"\d+")
 PASSED_OVER = re.compile(r"\d+[-.]\d+")  # 3-4 is one token written for words 3 and 4, 5.1 a word that is not written
 COMMENT = re.compile(r"#(\s|$|begin |end )")
-DOCUMENT = "-DOCSTART-"
+# Borders of documents, wherever they stand; the tags of corpora in XML that are tagged line by line.
+BORDER = re.compile(r"-DOCSTART-|#(begin|end) document|</?(doc|text|s|p)( [^\t]*)?/?>\s*$")
 NO_BREAK = "\u00a0"
 
 
@@ -48,13 +49,14 @@ def _recognise_conllu(sample: Sample) -> Format | None:
     if not rows or len(good) < 0.95 * len(rows):
         return None
     description = "CoNLL-U: words and their parts of speech (UPOS, the fourth column)"
-    return Format("conllu", COLUMNS_OF_CONLLU, description, (WORD,), UPOS, task="tag")
+    why = "ten columns, of which the first numbers the words"
+    return Format("conllu", COLUMNS_OF_CONLLU, description, (WORD,), UPOS, task="tag", why=why)
 
 
 def _recognise_columns(sample: Sample, sure: bool) -> Format | None:
-    lines = [line for line in sample.lines if not line.startswith(DOCUMENT)]
+    lines = [line for line in sample.lines if not BORDER.match(line)]
     delimiter = "\t" if 2 * sum("\t" in line for line in lines) > sum(bool(line.strip()) for line in lines) else " "
-    lines = [line for line in lines if not COMMENT.match(line)] or lines
+    lines = [line for line in lines if not COMMENT.match(line)]
     rows = [_fields(line, delimiter) for line in lines if line.strip()]
     columns = Counter(map(len, rows)).most_common(1)[0][0] if rows else 1
     whole = [row for row in rows if len(row) == columns]
@@ -64,7 +66,10 @@ def _recognise_columns(sample: Sample, sure: bool) -> Format | None:
         return None
     between = "tabs" if delimiter == "\t" else "blanks"
     description = f"CoNLL columns separated by {between}: the word in the first, its tag in the last of {columns}"
-    return Format("columns", columns, description, (0,), columns - 1, delimiter=delimiter, task="tag")
+    why = (
+        f"blank lines part {counted(len(rows), 'word')}, and the last column has {len({r[-1] for r in whole}):,} values"
+    )
+    return Format("columns", columns, description, (0,), columns - 1, delimiter=delimiter, task="tag", why=why)
 
 
 def _are_blocks_of_tags(lines: list[str], rows: list[list[str]]) -> bool:
@@ -75,7 +80,7 @@ def _are_blocks_of_tags(lines: list[str], rows: list[list[str]]) -> bool:
     words, tags = [row[0] for row in rows], [row[-1] for row in rows]
     spans = sum(is_span_tag(tag) for tag in tags)
     return sum(" " not in word.strip() for word in words) >= 0.9 * len(words) and (
-        few(tags) or spans >= 0.95 * len(tags)
+        few(tags, least=1) or spans >= 0.95 * len(tags)
     )
 
 
@@ -110,7 +115,7 @@ def _sentence(block: list[tuple[int, str | None]], form: Format, file: str, repo
             sound = False
             continue
         fields = _fields(text, form.delimiter)
-        if _is_passed_over(text, fields, form):
+        if _is_passed_over(text, fields, form, first=not words and sound):
             continue
         start = start or number
         fault = _fault(fields, form)
@@ -127,14 +132,17 @@ def _fields(text: str, delimiter: str) -> list[str]:
     return [field.strip(" ") for field in text.split("\t")] if delimiter == "\t" else split_words(text)
 
 
-def _is_passed_over(text: str, fields: list[str], form: Format) -> bool:
-    """Return True for comments, document borders, and the lines of CoNLL-U that are not words.
+def _is_passed_over(text: str, fields: list[str], form: Format, *, first: bool) -> bool:
+    """Return True for comments, borders of documents, and the lines of CoNLL-U that are not words.
 
-    In CoNLL columns a word may itself be #: only a line of another width is a comment.
+    In CoNLL columns a word may itself be #: between blanks a comment stands before the first word of its sentence, and
+    anywhere it has another number of columns.
     """
     if form.kind == "conllu":
         return text.startswith("#") or PASSED_OVER.fullmatch(fields[0]) is not None
-    return text.startswith(DOCUMENT) or (COMMENT.match(text) is not None and len(fields) != form.columns)
+    if BORDER.match(text):
+        return True
+    return COMMENT.match(text) is not None and (len(fields) != form.columns or (first and form.delimiter == " "))
 
 
 def _fault(fields: list[str], form: Format) -> tuple[str, str] | None:

@@ -22,12 +22,20 @@ INPUTS: dict[str, type[Input[Any]]] = {
 
 
 def recognise(
-    paths: Sequence[Path | str], task: str | None = None, encoding: str = UTF_8, source: str | None = None
+    paths: Sequence[Path | str],
+    task: str | None = None,
+    encoding: str = UTF_8,
+    source: str | None = None,
+    *,
+    format: str = "",
+    columns: str = "",
+    strict: bool = True,
 ) -> Format:
-    """Return the form of files; `task` and `source` leave only their forms."""
+    """Return the form of files; `task` and `source` leave only their forms. `format` and `columns` say what it is;
+    unless that is `strict`, files that do not fit are recognised anew."""
     if not paths:
         raise UserError("No data file was given; name a file, or two line-aligned files.")
-    files = Files(paths, encoding)
+    files = Files(paths, encoding, format, columns, strict=strict)
     for name, input in INPUTS.items():
         form = input.recognise(files, task) if source in (None, name) else None
         if form is not None:

@@ -19,7 +19,7 @@ from regard.attention import Context
 from regard.config import Section, Tables
 from regard.data.batches import pad
 from regard.data.format import Format
-from regard.data.recognition import Files, recognise_samples
+from regard.data.recognition import Files, recognise_files
 from regard.data.store import Field, id_dtype
 from regard.data.survey import Survey
 from regard.data.tagged import split_words
@@ -142,7 +142,7 @@ class Tokens(Input[str]):
 
     @classmethod
     def recognise(cls, files: Files, task: str | None) -> Format | None:
-        return recognise_samples(files.samples, task)
+        return recognise_files(files, task)
 
     @staticmethod
     def files(use: Use) -> tuple[str, ...]:

@@ -99,8 +99,12 @@ def load_parts(config: Config, folder: Path, *, old: bool = False) -> Parts:
 
 
 def form_of(config: Config, paths: Sequence[str | Path]) -> Format:
-    """Return the form of files that hold data for these settings."""
-    return inputs.recognise(paths, OUTPUTS[config.task].reads, config.data.encoding, config.input)
+    """Return the form of files that hold data for these settings. Other files than those of the training may have
+    another form: then they are recognised for themselves."""
+    data = config.data
+    how = {"format": data.format, "columns": data.columns}
+    strict = [*map(str, paths)] == data.train
+    return inputs.recognise(paths, OUTPUTS[config.task].reads, data.encoding, config.input, **how, strict=strict)
 
 
 def read(config: Config, paths: Sequence[str | Path], on_fault: OnFault | None = None) -> Iterator[Example[Any, Any]]:

@@ -23,6 +23,7 @@ WEIGHTS = "model.safetensors"  # the model of a run
 CHECKED = (ORIGIN, *(f"{store}/{INDEX}" for store in STORES))  # by the cache's sums; the rows are by those in an index
 # Settings that may differ when a run is resumed: those that say where files lie, and those that change what comes out.
 MOVABLE = {"data": ("train", "valid", "test"), "decoding": ("beam", "length_penalty", "factor")}
+RECOGNISED = {"data": ("format", "columns")}  # from the data, which is the same
 CHANGEABLE = {"training": ("minutes", "steps", "patience", "every", "ceiling"), "decoding": ("longest",)}
 
 
@@ -104,7 +105,8 @@ def refuse_other_run(run: Path, config: Config, files: str, say: Callable[[str],
         then = then | {"training": then["training"] | {"start": now["training"]["start"]}}
     for section, values in now.items():
         for key, value in values.items() if isinstance(values, dict) else ():
-            old = then.get(section, {}).get(key, _default(config, section, key))  # a setting may be newer than a run
+            new = value if key in RECOGNISED.get(section, ()) else _default(config, section, key)
+            old = then.get(section, {}).get(key, new)  # a setting may be newer than a run
             if old == value or key in MOVABLE.get(section, ()):
                 continue
             if key not in CHANGEABLE.get(section, ()):

@@ -8,8 +8,8 @@ from typing import Any
 
 from regard import inputs
 from regard.config import Config
-from regard.data.example import UNITS
-from regard.data.folders import splits_in
+from regard.data.example import UNITS, counted
+from regard.data.folders import split_files, splits_in
 from regard.data.lines import Fault
 from regard.data.survey import Survey, take_survey
 from regard.errors import UserError
@@ -26,6 +26,8 @@ def choose(
     *,
     faults: str = "stop",
     encoding: str = "utf-8",
+    format: str = "",
+    columns: str = "",
     task: str | None = None,
     given: Mapping[str, str] | None = None,
 ) -> tuple[Config, dict[str, str], Survey]:
@@ -33,14 +35,15 @@ def choose(
 
     `given` are settings that are known before, such as {"tokens.level": "words"}.
     """
-    train, valid, test = _split(train, valid, test)
-    form = inputs.recognise(train, task and OUTPUTS[task].reads, encoding)
+    train, valid, test = split_paths(train, valid, test)
+    form = inputs.recognise(train, task and OUTPUTS[task].reads, encoding, format=format, columns=columns)
     name = task or form.task
     refuse_unfit(name, form.input)
     input, output = INPUTS[form.input], OUTPUTS[name]
     skipped: list[Fault] = []
     examples = inputs.read(train, form, skipped.append if faults == "skip" else None, encoding)
-    seen = replace(take_survey(examples, names_in(output), form.description), given=given or {})
+    seen = take_survey(examples, names_in(output), form.sentence)
+    seen = replace(seen, given=given or {}, skipped=tuple(skipped))
     if not seen.count:
         raise UserError(f"{train[0]}: there is nothing in it to train on.")
     wanted, why_reading = input.choose(seen, output.use)
@@ -56,17 +59,19 @@ def choose(
         replaced = f"{section}." if other else tuple(f"{section}.{key}" for key in own.get(section, ()))
         why = {key: reason for key, reason in why.items() if not key.startswith(replaced or "-")}
     unit = UNITS[output.reads]
-    reasons = {"data.train": f"{seen.count:,} {unit}s: {seen.description}", **why, **why_reading}
+    reasons = {"data.train": f"{counted(seen.count, unit)}: {seen.description}", **why, **why_reading}
     data: dict[str, Any] = {
         "train": list(train),
         "valid": list(valid),
         "test": list(test),
         "faults": faults,
         "encoding": encoding,
+        "format": form.kind,
+        "columns": form.chosen,
         "held_out": max(1, min(1000, seen.count // 10, max(50, seen.count // 20))),
     }
     if not valid:
-        reasons["data.held_out"] = f"no validation data given: {data['held_out']} of {seen.count:,} are held out"
+        reasons["data.held_out"] = "no validation data given: some of the training data is held out"
     if "steps" not in sections["training"] and "training.minutes" not in reasons:
         reasons["training.minutes"] = "as many steps as fit into 20 minutes; --minutes gives it more or less"
     sections["data"] = data | sections.get("data", {})
@@ -77,15 +82,13 @@ def choose(
     )
 
 
-def _split(
+def split_paths(
     train: Sequence[str], valid: Sequence[str], test: Sequence[str]
 ) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
-    """Return the folders for training, validation and test in a folder that has such ones; those given count first."""
-    found = splits_in(train[0]) if len(train) == 1 else {}
+    """Return the folders or files for training, validation and test in a folder that has such ones; those given count
+    first."""
+    found = {name: [path] for name, path in splits_in(train[0]).items()} if len(train) == 1 else {}
+    found = found or (split_files(train[0]) if len(train) == 1 else {})
     if not found:
         return train, valid, test
-    return (
-        [found["train"]],
-        valid or [found[n] for n in ("valid",) if n in found],
-        test or [found[n] for n in ("test",) if n in found],
-    )
+    return found["train"], valid or found.get("valid", []), test or found.get("test", [])

@@ -14,14 +14,14 @@ import tokenizers
 
 import regard
 from regard.config import Config
-from regard.data.example import UNITS
+from regard.data.example import UNITS, counted
 from regard.data.folders import leaf_files
 from regard.data.lines import Fault
 from regard.data.store import Store, write_store
 from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.inputs import INPUTS
-from regard.inputs.input import Row
+from regard.inputs.input import Row, Use
 from regard.outputs import OUTPUTS
 from regard.outputs.abilities import Learns, Settles, contents_of
 from regard.outputs.output import Held
@@ -57,14 +57,12 @@ def prepare(
     the training data, `files` its checksum, if that is known, and `origin` input and output of the run that this one
     starts from.
     """
-    skipped: list[Fault] = []
+    skipped = [*seen.skipped]
     on_fault = skipped.append if config.data.faults == "skip" else None
     unit, data = UNITS[OUTPUTS[config.task].reads], config.data
     valid = list(read(config, data.valid, on_fault)) if data.valid else []
     split = Split(config, seen, (example.key for example in valid) if data.apart else ())
-    if not data.valid:
-        say(f"holding out {'the last' if split.contiguous else 'about'} {data.held_out} for validation")
-    elif data.apart:
+    if data.valid and data.apart:
         say("what is in the validation data too is left out of training (data.apart)")
     made_from = _origin(
         locations.portable(config, run), split, files or checksum([*data.train, *data.valid], seen.refers)
@@ -75,18 +73,36 @@ def prepare(
         numbered = enumerate(examples_of(config, seen, on_fault))
         valid = [example for number, example in numbered if split.held_out(number, example)]
     stores = [Store.open(run / CACHE / name, verify=False) for name in STORES]
-    left_out = json.loads((run / CACHE / ORIGIN).read_text(encoding="utf-8"))["left_out"]
     if skipped:
-        say(f"skipped {len({*skipped}):,} faulty lines, the first: {skipped[0]}")
-    if left_out:
-        say(f"left out {left_out:,} with more than {data.longest} tokens on a side (data.longest)")
-    if not len(stores[0]):
-        raise UserError(f"{data.train[0]}: no {unit} is left to train on; see data.longest and data.faults.")
+        say(f"skipped {counted(len({*skipped}), 'faulty line')}, the first: {skipped[0]}")
+    record = json.loads((run / CACHE / ORIGIN).read_text(encoding="utf-8"))
+    _say_long(config, record, len(stores[0]), say)
     config, task = _settled(config, run, stores[0])
     items = task.output.items(valid)
+    if not data.valid:
+        joined = f": {len(items):,} sources" if len(items) != len(valid) else ""
+        say(f"{split.said(len(valid))} for validation{joined}")
     if not items:
         raise UserError(f"{(data.valid or data.train)[0]}: no {unit} is left to validate on: give --valid FILE.")
     return Prepared(config, task, stores[0], Held(items, StoredRows(stores[1])))
+
+
+def _say_long(config: Config, record: dict[str, Any], left: int, say: Say) -> None:
+    """Say what was too long, and how it is read after all; refuse if nothing is left."""
+    data, unit = config.data, UNITS[OUTPUTS[config.task].reads]
+    left_out, cut, longest = (int(record.get(name, 0)) for name in ("left_out", "cut", "longest"))
+    if cut:
+        say(f"{counted(cut, unit)} with more than {data.longest} tokens: read in parts of that length (data.longest)")
+    remedy = f"--set data.longest={longest} takes them all"
+    if left_out and left:
+        say(f"left out {counted(left_out, unit)} with more than {data.longest} tokens: {remedy}")
+    if not left and left_out and longest:
+        raise UserError(
+            f"{data.train[0]}: expected {unit}s of at most {data.longest} tokens, got {left_out:,} that are longer. "
+            f"Try --set data.longest={longest}."
+        )
+    if not left:
+        raise UserError(f"{data.train[0]}: no {unit} is left to train on; see data.faults.")
 
 
 class StoredRows(Sequence[Row]):
@@ -133,7 +149,17 @@ def _origin(config: Config, split: Split, files: str) -> dict[str, Any]:
         "files": files,
         "task": config.task,
         "input": config.input,
-        "data": [len(data.train), len(data.valid), data.faults, data.encoding, data.apart, data.held_out, data.longest],
+        "data": [
+            len(data.train),
+            len(data.valid),
+            data.faults,
+            data.encoding,
+            data.format,
+            data.columns,
+            data.apart,
+            data.held_out,
+            data.longest,
+        ],
         "reading": config.reading.model_dump(),
         "output": config.output.model_dump() if hasattr(config, "output") else {},
         "seed": config.training.seed,
@@ -185,7 +211,7 @@ def _make(
         (cache / ORIGIN).unlink(missing_ok=True)
         for name, content in contents.items():
             checksums.write_whole(run / name, content)
-    left_out = 0
+    left_out = cut = longest = 0
 
     def training() -> Iterator[AnyExample]:
         for number, example in enumerate(examples_of(config, split.seen, on_fault)):
@@ -195,20 +221,33 @@ def _make(
                 valid.append(example)
 
     def rows() -> Iterator[Row]:
-        nonlocal left_out
+        nonlocal left_out, cut, longest
         for row in output.rows(input, training()):
-            if fits(row, config.data.longest):
-                yield row
-            else:
+            found = fitting(row, config.data.longest, parts)
+            cut += len(found) > 1
+            if not found:
                 left_out += 1
+                longest = max(longest, len(row[0]), len(row[-1]))
+            yield from found
 
     fields = (*input.fields, *output.fields)
     write_store(cache / "train", rows(), fields)
     write_store(cache / "valid", output.rows(input, (item.example for item in output.items(valid))), fields)
     learned = {name: checksums.sha256(run / name) for name in files_of(config)}
-    record = {"origin": made_from, "learned": learned, "left_out": left_out}
+    record = {"origin": made_from, "learned": learned, "left_out": left_out, "cut": cut, "longest": longest}
     checksums.write_whole(cache / ORIGIN, json.dumps(record, indent=1).encode())
     checksums.write_sums(cache, {name: [checksums.sha256(cache / name)] for name in CHECKED})
+
+
+def fitting(row: Row, longest: int, parts: Parts) -> list[Row]:
+    """Return the rows that are trained on for one row: itself, or its parts where one label belongs to all of it."""
+    input, output = parts
+    if fits(row, longest):
+        return [row]
+    if output.use is not Use.LABEL:
+        return []
+    cut = len(input.fields)
+    return [whole for part in input.parts(row[:cut], longest) if fits(whole := (*part, *row[cut:]), longest)]
 
 
 def fits(row: Row, longest: int) -> bool:

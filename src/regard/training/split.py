@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from regard import inputs
 from regard.config import Config
-from regard.data.example import UNITS, Example
-from regard.data.lines import OnFault
+from regard.data.example import UNITS, Example, counted
+from regard.data.lines import Fault, OnFault
 from regard.data.survey import Survey, take_survey
 from regard.errors import UserError
 from regard.outputs import OUTPUTS
@@ -27,7 +28,8 @@ class Split:
     Validation data that is given may have sources of the training data with other targets; `data.apart` leaves those
     out of training, for they measure what is known by heart. Without any, examples are held out by a hash of their
     key, so that a source is never on both sides and the order of the file does not matter; or the last ones are, where
-    order is content. A share of few hashes may be none or all of them: then the smallest hashes are `chosen`.
+    order is content. A share of the hashes may be far from the share of the examples, where few sources repeat: then
+    keys are `chosen` one by one.
     """
 
     def __init__(self, config: Config, seen: Survey, known: Iterable[str] = ()) -> None:
@@ -41,13 +43,12 @@ class Split:
         unit, file = UNITS[OUTPUTS[config.task].reads], config.data.train[0]
         if seen.count < 2:
             raise UserError(
-                f"{file}: {seen.count} {unit}{'' if seen.count == 1 else 's'} are too few to "
-                "train on and to hold some out."
+                f"{file}: expected at least 2 {unit}s, one of them for validation, got {seen.count}. Try --valid FILE."
             )
         if not self.contiguous:
             share = self._share * 2**32
             self._hashed = {example.key: self._hash(example.key) < share for example in seen.examples}
-            if len({*self._hashed.values()}) < 2:
+            if not self._is_near():
                 self.chosen = self._smallest()
 
     def held_out(self, number: int, example: AnyExample) -> bool:
@@ -71,27 +72,55 @@ class Split:
         kept = [(number, example) for number, example in pairs if not self.held_out(number, example)]
         return replace(self.seen, examples=[example for _, example in kept], numbers=[number for number, _ in kept])
 
+    def said(self, count: int) -> str:
+        """Return what was held out, in words."""
+        unit = UNITS[OUTPUTS[self.config.task].reads]
+        last = "the last " if self.contiguous else ""
+        held = f"holding out {last}{count:,} of {counted(self.seen.count, unit)}"
+        apart = 2 * abs(count - self.config.data.held_out) > self.config.data.held_out
+        return held + (", as equal sources stay together," if apart and not self.contiguous else "")
+
     def _hash(self, key: str) -> int:
         return zlib.crc32(f"{self.config.training.seed} {key}".encode())
 
+    def _is_near(self) -> bool:
+        """Return True if the share of hashes holds out about as many examples as it should: some repeat often."""
+        count = sum(self.held_out(0, example) for example in self.seen.examples)
+        wanted = self.config.data.held_out * len(self.seen.examples) / self.seen.count
+        return 0 < count < len(self.seen.examples) and (not self.seen.complete or 0.5 * wanted <= count <= 1.5 * wanted)
+
     def _smallest(self) -> set[str]:
-        """Return the `held_out` keys of the smallest hashes, but at most half of the keys."""
-        found = sorted({(self._hash(example.key), example.key) for example in self.seen.examples})
+        """Return keys of the smallest hashes that have up to `held_out` examples, but at most half of the keys."""
+        counts = Counter(example.key for example in self.seen.examples)
+        found = sorted((self._hash(key), key) for key in counts)
         if len(found) < 2:
             unit = UNITS[OUTPUTS[self.config.task].reads]
             raise UserError(
                 f"{self.config.data.train[0]}: all {self.seen.count:,} {unit}s have the "
                 "same source, which cannot be trained on and held out too: give --valid FILE."
             )
-        return {key for _, key in found[: min(self.config.data.held_out, len(found) // 2)]}
+        chosen: set[str] = set()
+        room = max(1, min(self.config.data.held_out, self.seen.count // 2))
+        for _, key in found:
+            if counts[key] <= room and len(chosen) < len(found) // 2:
+                chosen.add(key)
+                room -= counts[key]
+        return chosen or {min(counts, key=lambda key: counts[key])}
 
 
 def survey(config: Config, on_fault: OnFault | None = None) -> Survey:
     """Read the training data of these settings once."""
     paths = config.data.train
     form = form_of(config, paths)
-    examples = inputs.read(paths, form, on_fault, config.data.encoding)
-    return take_survey(examples, names_in(OUTPUTS[config.task]), form.description)
+    skipped: list[Fault] = []
+
+    def skip(fault: Fault) -> None:
+        skipped.append(fault)
+        if on_fault is not None:
+            on_fault(fault)
+
+    examples = inputs.read(paths, form, skip if on_fault is not None else None, config.data.encoding)
+    return replace(take_survey(examples, names_in(OUTPUTS[config.task]), form.sentence), skipped=tuple(skipped))
 
 
 def examples_of(config: Config, seen: Survey, on_fault: OnFault | None = None) -> Iterator[AnyExample]:

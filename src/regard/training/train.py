@@ -14,6 +14,7 @@ import torch
 from regard import config as config_files
 from regard.config import Config
 from regard.data.lines import Fault
+from regard.data.standard_input import kept, spooled
 from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.outputs import OUTPUTS
@@ -24,6 +25,7 @@ from regard.runs.folder import refuse_unwritable
 from regard.runs.model import Model, load, nothing_in, settings_in
 from regard.training import choose, memory, warm_start
 from regard.training import device as devices
+from regard.training.advice import warnings_of, warnings_of_answers
 from regard.training.allocator import keep_memory
 from regard.training.distributed import World, together
 from regard.training.loop import Trainer
@@ -31,7 +33,8 @@ from regard.training.prepare import Prepared, Say, checksum, prepare
 from regard.training.progress import Progress
 from regard.training.split import survey
 
-READING = re.compile("data.(faults|encoding)=")
+READING = re.compile("data.(faults|encoding|format|columns)=")
+SETS = ("train", "valid", "test")
 CUT = re.compile(r"((?:tokens|output)\.\w*level)=(\w+)")
 
 
@@ -49,13 +52,16 @@ def train(
     set: settings.Changes = (),
     device: str | None = None,
     quiet: bool = False,
+    format: str = "",
+    columns: str = "",
 ) -> Model:
     """Train on files, or on the settings in a YAML file; call it again to resume. Return the trained model.
 
     A run folder as `data` resumes that run. `start` is a run whose vocabulary and weights this one begins with, and
     whose tokens and model it has; a YAML file keeps its own settings. `set` overrides settings:
     `set={"training.rate": 0.002}`, or `set=["training.rate=0.002"]`. `device` is cpu, cuda, cuda:1 …; a GPU by default,
-    if there is one.
+    if there is one. `format` and `columns` say how the files are read: `format="csv"`,
+    `columns="source=question+context,target=answer"`.
     """
     names, run, changed = _names(data), run_folder(data, out), settings.changes(set)
     if is_run(names):
@@ -63,17 +69,16 @@ def train(
     refuse_unwritable(*names, *_names(valid), *_names(test), *(name for name in (out, start) if name is not None))
     place = devices.named(device)
     progress = Progress(quiet=quiet)
-    chosen, reasons, seen = _settings(names, _names(valid), _names(test), task, changed)
-    config = chosen if start is None else _started(chosen, Path(start), run, adapt=bool(reasons))
     limits = {"minutes": minutes, "steps": steps, "seed": seed}
     given = [f"training.{key}={value}" for key, value in limits.items() if value is not None]
     if (steps is None) != (minutes is None):  # the one that is given decides alone
         given.append("training.steps=" if steps is None else "training.minutes=")
-    config = settings.override(config, [*given, *changed])
-    reasons = {key: why for key, why in reasons.items() if _setting(chosen, key) == _setting(config, key)}
-    if start is not None:
-        reasons["training.start"] = warm_start.REASON
-    return run_training(config, reasons, run, progress, seen, place)
+    with spooled(names, _names(valid), _names(test)) as (files, validation, tests):
+        how = {"format": format, "columns": columns}
+        begin = None if start is None else (Path(start), run)
+        config, reasons, seen = settle(files, validation, tests, task, [*given, *changed], begin, **how)
+        config = _kept(config, run, {*files, *validation, *tests} - {*names, *_names(valid), *_names(test)})
+        return run_training(config, reasons, run, progress, seen, place)
 
 
 def is_run(data: Sequence[str]) -> bool:
@@ -81,11 +86,49 @@ def is_run(data: Sequence[str]) -> bool:
     return len(data) == 1 and (Path(data[0]) / "config.yaml").is_file()
 
 
+def settle(
+    data: list[str],
+    valid: list[str],
+    test: list[str],
+    task: str | None,
+    changes: Sequence[str],
+    start: tuple[Path, Path] | None = None,
+    *,
+    format: str = "",
+    columns: str = "",
+) -> tuple[Config, dict[str, str], Survey | None]:
+    """Return the settings of a training, the reason for each that was chosen, and the survey of its data, if any.
+
+    `start` is the run that it begins with, and its own.
+    """
+    chosen, reasons, seen = _settings(data, valid, test, task, changes, format=format, columns=columns)
+    config = chosen if start is None else _started(chosen, *start, adapt=bool(reasons))
+    config = settings.override(config, list(changes))
+    reasons = {key: why for key, why in reasons.items() if _setting(chosen, key) == _setting(config, key)}
+    if start is not None:
+        reasons["training.start"] = warm_start.REASON
+    return config, reasons, seen
+
+
+def _kept(config: Config, run: Path, spools: set[str]) -> Config:
+    """Return settings that name standard input's file in the run folder, where it is kept to go on from."""
+    for path in spools:
+        folder.make(run)
+        with folder.locked(run):
+            stays = str(kept(path, run))
+        names = {key: [stays if name == path else name for name in getattr(config.data, key)] for key in SETS}
+        config = config.model_copy(update={"data": config.data.model_copy(update=names)})
+    return config
+
+
 def run_folder(data: str | Path | Sequence[str | Path], out: str | Path | None) -> Path:
     """Return the run folder of a training."""
-    if out is None and is_run(_names(data)):
+    if out is not None:
+        return Path(out)
+    if is_run(_names(data)):
         return Path(_names(data)[0])
-    return Path(out) if out is not None else Path("runs") / (Path(_names(data)[0]).name.split(".")[0] or "run")
+    name = Path(_names(data)[0]).resolve().name.split(".")[0] or "run"
+    return Path("runs") / ("stdin" if _names(data)[0] == "-" else name)
 
 
 def _names(paths: Sequence[str | Path] | str | Path) -> list[str]:
@@ -93,7 +136,7 @@ def _names(paths: Sequence[str | Path] | str | Path) -> list[str]:
 
 
 def _settings(
-    data: list[str], valid: list[str], test: list[str], task: str | None, changes: Sequence[str]
+    data: list[str], valid: list[str], test: list[str], task: str | None, changes: Sequence[str], **how: str
 ) -> tuple[Config, dict[str, str], Survey | None]:
     if task is not None and task not in OUTPUTS:
         raise UserError(f"--task {task}: there is no such task, expected one of {', '.join(OUTPUTS)}.")
@@ -101,12 +144,18 @@ def _settings(
         config = settings.load(Path(data[0]))
         if task not in (None, config.task):
             raise UserError(f"{data[0]} is for the task {config.task!r}, found --task {task}.")
-        changed = {"valid": valid or config.data.valid, "test": test or config.data.test}
+        changed: dict[str, Any] = {"valid": valid or config.data.valid, "test": test or config.data.test}
+        changed |= {name: value for name, value in how.items() if value}
         return config.model_copy(update={"data": config.data.model_copy(update=changed)}), {}, None
-    # The data is read before the other settings are chosen, so how it is to be read must be known first.
-    reading = dict(change.removeprefix("data.").split("=", 1) for change in changes if READING.match(change))
+    reading = reading_of(changes, **how)
     given = {upgrade.key(found[1], "convert"): found[2] for change in changes if (found := CUT.match(change))}
     return choose.choose(data, valid, test, task=task, given=given, **reading)
+
+
+def reading_of(changes: Sequence[str], **how: str) -> dict[str, str]:
+    """Return how files are to be read: they are read before the other settings are chosen."""
+    given = {name: value for name, value in how.items() if value}
+    return given | dict(change.removeprefix("data.").split("=", 1) for change in changes if READING.match(change))
 
 
 def _started(config: Config, start: Path, run: Path, *, adapt: bool) -> Config:
@@ -149,7 +198,7 @@ def run_training(
     with folder.locked(run) if world.first else nullcontext():
         for key, why in reasons.items():
             progress.say(f"{key}: {why}")
-        prepared = _prepared(config, run, progress.say, seen)
+        prepared = _prepared(config, run, progress.say, seen, examples)
         config, task = prepared.config, prepared.task
         test = task.held(examples) if examples else None
         if world.first:
@@ -179,13 +228,22 @@ def run_training(
     return model
 
 
-def _prepared(config: Config, run: Path, say: Say, seen: Survey | None) -> Prepared:
-    """Return what training needs. A new run may begin with another's vocabularies and weights; once there is a state,
-    it goes on with what is in its own folder."""
+def _prepared(config: Config, run: Path, say: Say, seen: Survey | None, test: Sequence[Any]) -> Prepared:
+    """Return what training needs, and say what is odd about the data."""
     skipped: list[Fault] = []
     seen = seen or survey(config, skipped.append if config.data.faults == "skip" else None)
     files = checksum([*config.data.train, *config.data.valid], seen.refers)
     folder.refuse_other_run(run, config, files, say)
+    prepared = _parts_and_rows(config, run, say, seen, files)
+    valid = [item.example for item in prepared.valid.items] if config.data.valid else []
+    for warning in warnings_of(config, seen, valid, test):
+        say(f"warning: {warning}")
+    return prepared
+
+
+def _parts_and_rows(config: Config, run: Path, say: Say, seen: Survey, files: str) -> Prepared:
+    """Return what training needs. A new run may begin with another's vocabularies and weights; once there is a state,
+    it goes on with what is in its own folder."""
     start = config.training.start
     if start is None:
         return prepare(config, run, seen, say, files)
@@ -215,7 +273,11 @@ def _report(model: Model, trainer: Trainer, progress: Progress, data: dict[str, 
         f"{at.step:,} steps, {at.seconds / 60:.1f} minutes, best validation at step {at.best_step:,}",
         f"peak memory: {memory.gigabytes(memory.peak(trainer.world.device))}",
     ]
-    found = {name: model.task.evaluate(held)[0] for name, held in data.items()}
-    for name, scores in found.items():
+    found = {}
+    for name, held in data.items():
+        scores, answers = model.task.evaluate(held)
+        found[name] = scores
         progress.say(f"{name}: " + ", ".join(f"{s.name} {s.value:.2f}{s.unit and ' ' + s.unit}" for s in scores))
+        for warning in warnings_of_answers(model.task.output, held.items, answers):
+            progress.say(f"warning: {name}: {warning}")
     write_card(model, facts, found)
