@@ -14,6 +14,10 @@ PositionKind = Literal[
     "sinusoidal", "learned", "recurrent", "floater", "rotary", "alibi", "t5", "shaw", "transformer-xl", "none"
 ]
 Activation = Literal["relu", "gelu", "gelu_tanh", "swish"]
+Cell = Annotated[
+    Literal["lstm", "gru", "rnn", "forgetting"],
+    Field(description="lstm, gru, rnn (tanh), or forgetting: h ← σ(θ_λᵀx̄) ⊙ h + θ_xᵀx̄"),
+]
 ScoreKind = Literal["none", "mean", "dot", "scaled_dot", "bilinear", "additive", "mlp"]
 Width = Annotated[int, Field(ge=2, le=65536, description="width of the vectors between layers")]
 Hidden = Annotated[int, Field(ge=1, le=1_000_000, description="inner width of the feed-forward parts")]
@@ -22,7 +26,12 @@ NgramLength = Annotated[
     int, Field(ge=1, le=16, description="longest run of source tokens with a vector; 1: only tokens")
 ]
 Buckets = Annotated[int, Field(ge=1, le=2**30, description="rows of the table of n-grams, which share them by hashing")]
+LanguageWeight = Annotated[
+    float, Field(ge=0, le=100, description="weight of the auxiliary language-model loss; 0: without it")
+]
 DropoutRate = Annotated[float, Field(ge=0, lt=1, description="share of numbers dropped in training")]
+
+GATES = {"lstm": 4, "gru": 3, "rnn": 1, "forgetting": 1}  # pairs of matrices of a cell; forgetting has two from x alone
 
 
 class Kind(Section):
@@ -90,14 +99,20 @@ class RecurrentPair(Kind, Tables):
     """An encoder and a decoder that are RNNs."""
 
     kind: Literal["recurrent"] = Field("recurrent", description="transformer or recurrent")
-    cell: Literal["lstm", "gru"] = Field("lstm", description="lstm or gru")
+    cell: Cell = "lstm"
     layers: int = Field(1, ge=1, le=100, description="layers of the encoder, and of the decoder")
     width: int = Field(256, ge=2, le=65536, description="width of embeddings and states")
     attention: ScoreKind = Field(
         "additive", description="none, mean, or a score: dot, scaled_dot, bilinear, additive, mlp"
     )
     heads: int = Field(0, ge=0, le=4096, description="0: states are keys and values; 1: projected; more: multi-head")
-    feeding: bool = Field(True, description="the last output is fed back into the next step")
+    order: Literal["after", "before"] = Field(
+        "after", description="the decoder looks after each step (Luong), or before it (Bahdanau)"
+    )
+    feeding: bool | None = Field(
+        None, description="the last output is fed back into the next step; empty: unless order is before"
+    )
+    both_ways: bool = Field(True, description="the encoder reads forward and backward, or forward only")
     dropout: DropoutRate = 0.1
     tied: bool = Field(True, description="the output layer is the target's embedding table")
     ngrams: NgramLength = 1
@@ -112,10 +127,16 @@ class RecurrentPair(Kind, Tables):
                 "set model.heads=0, or a score such as model.attention=additive",
                 {"heads": self.heads, "attention": self.attention},
             )
+        if self.order == "before" and self.attention == "none":
+            raise PydanticCustomError(
+                "order",
+                "order=before looks at the encoder's states before each step, found attention=none: "
+                "set model.order=after, or a score such as model.attention=additive",
+            )
         return self
 
     def parameters(self) -> int:
-        gates = 4 if self.cell == "lstm" else 3
+        gates = GATES[self.cell]
         return self.width**2 * ((8 * self.layers - 1) * gates + 12)
 
     def rows(self) -> int:
@@ -126,18 +147,35 @@ class RecurrentPair(Kind, Tables):
 
 
 class RecurrentEncoderKind(Kind):
-    """An RNN that reads both ways."""
+    """An RNN that reads both ways, or forward only."""
 
     kind: Literal["recurrent"] = Field("recurrent", description="which network")
-    cell: Literal["lstm", "gru"] = Field("lstm", description="lstm or gru")
+    cell: Cell = "lstm"
     layers: int = Field(1, ge=1, le=100, description="layers, each read both ways")
     width: int = Field(256, ge=2, le=65536, description="width of embeddings and states, even: half for each direction")
     heads: int = Field(0, ge=0, le=4096, description="of self-attention over the states; 0: none")
     dropout: DropoutRate = 0.4
+    both_ways: bool = Field(True, description="reads forward and backward, or forward only")
 
     def parameters(self) -> int:
-        gates = 4 if self.cell == "lstm" else 3
-        return self.layers * gates * 2 * self.width**2 + (4 * self.width**2 if self.heads else 0)
+        return self.layers * GATES[self.cell] * 2 * self.width**2 + (4 * self.width**2 if self.heads else 0)
+
+
+class RecurrentLabelKind(RecurrentEncoderKind):
+    """An RNN whose states are labelled together. One that reads forward may predict each next element beside."""
+
+    language: LanguageWeight = 0.0
+
+    @model_validator(mode="after")
+    def _language_looks_back(self) -> Self:
+        if self.language and (self.both_ways or self.heads):
+            raise PydanticCustomError(
+                "language",
+                "language={language} predicts the next element, which a network that reads both ways has seen: "
+                "set model.both_ways=false and model.heads=0, or model.language=0",
+                {"language": self.language},
+            )
+        return self
 
 
 class TransformerEncoderKind(Layers):
@@ -165,7 +203,7 @@ class GptEncoderKind(Layers):
     hidden: Hidden = 512
     position: PositionKind = Field("learned", description="how positions come in")
     activation: Activation = Field("gelu", description="inside the feed-forward parts; GPT-2 has gelu_tanh")
-    language: float = Field(0.0, ge=0, le=100, description="weight of the auxiliary language-model loss; 0: without it")
+    language: LanguageWeight = 0.0
 
 
 class DeepSetsKind(Kind):
@@ -211,14 +249,14 @@ class RecurrentLanguageKind(Kind):
     """An RNN that reads forward."""
 
     kind: Literal["recurrent"] = Field("recurrent", description="gpt, recurrent or transformer-xl")
-    cell: Literal["lstm", "gru"] = Field("lstm", description="lstm or gru")
+    cell: Cell = "lstm"
     layers: int = Field(1, ge=1, le=100, description="layers")
     width: int = Field(256, ge=2, le=65536, description="width of embeddings and states")
     dropout: DropoutRate = 0.1
     tied: bool = Field(True, description="the output layer is the embedding table")
 
     def parameters(self) -> int:
-        return self.layers * (4 if self.cell == "lstm" else 3) * 2 * self.width**2
+        return self.layers * GATES[self.cell] * 2 * self.width**2
 
 
 class TransformerXLKind(Layers):

@@ -33,7 +33,7 @@ from regard.models.settings import (
     DeepSetsKind,
     GptEncoderKind,
     Kind,
-    RecurrentEncoderKind,
+    RecurrentLabelKind,
     TransformerEncoderKind,
 )
 from regard.network import Network
@@ -45,7 +45,7 @@ from regard.text.classes import Classes
 
 SHOWN = 500  # elements that a picture can hold
 AnyEncoder = Annotated[
-    RecurrentEncoderKind | TransformerEncoderKind | DeepSetsKind | BertKind | GptEncoderKind,
+    RecurrentLabelKind | TransformerEncoderKind | DeepSetsKind | BertKind | GptEncoderKind,
     Setting(discriminator="kind"),
 ]
 
@@ -62,7 +62,7 @@ class ClassifySettings(Config):
     """All settings of a model that labels."""
 
     task: Literal["classify"] = Setting("classify", description="what comes out: one label")
-    model: AnyEncoder = RecurrentEncoderKind()
+    model: AnyEncoder = RecurrentLabelKind()
     output: PoolSettings = PoolSettings()
 
 
@@ -93,14 +93,14 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant):
     @classmethod
     def made(cls, config: ClassifySettings, input: Input[Any], learned: Classes) -> Self:
         del input
-        return cls(learned, 2 if isinstance(config.model, GptEncoderKind) and config.model.language else 1)
+        return cls(learned, 2 if _language(config.model) else 1)
 
     def network(self, config: ClassifySettings, input: Input[Any]) -> tuple[Input[Any], Network]:
         model, pooling = config.model, config.output.pooling
         _refuse_blind(model, pooling)
         stem, backbone = encoder_of(model, config.data.longest)
         input = input.marked(stem.marks | (Marks.BOTH if pooling in ("first", "last") else Marks.NONE))
-        language = model.language if isinstance(model, GptEncoderKind) else 0.0
+        language = _language(model)
         if language and input.alphabet is None:
             raise ValueError("model.language predicts the next element of an alphabet, and this input has none")
         head = ClassifyHead(
@@ -256,6 +256,11 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant):
         training = {"budget": 1024 if few else 4096, "rate": 1e-3, "warmup": 100}
         longest = 2 * max(128, max(map(len, seen.sources)) if reading.get("level") == "characters" else 256)
         return {"model": model, "training": training, "data": {"longest": min(longest, 2048)}}, reasons
+
+
+def _language(model: Kind) -> float:
+    """Return the weight of the auxiliary language-model loss."""
+    return model.language if isinstance(model, GptEncoderKind | RecurrentLabelKind) else 0.0
 
 
 def _refuse_blind(model: Kind, pooling: str) -> None:

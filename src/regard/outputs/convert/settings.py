@@ -119,7 +119,7 @@ def _for_strings(count: int) -> tuple[dict[str, Any], dict[str, Any], str]:
         model |= {"position": "rotary", "ngrams": 5}
         training = {"budget": 4096, "optimiser": "muon", "rate": 4e-3, "warmup": 200, "average": 10}
         return model, training, "many short strings: a Transformer learns them in less time than an LSTM"
-    model = {"kind": "recurrent", "cell": "lstm", "layers": 1, "attention": "additive", "feeding": True}
+    model = {"kind": "recurrent", "cell": "lstm", "layers": 1, "attention": "additive"}
     model |= {"width": 128 if count < 2_000 else 192, "dropout": 0.4}
     # A rate that stays high and the mean of many checkpoints generalise better here than a rate that ends at zero.
     training = {"budget": 2048, "rate": 3e-3, "warmup": 400, "schedule": "inverse_sqrt", "average": 10}

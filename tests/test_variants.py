@@ -1,0 +1,65 @@
+"""Settings that are no input and no output of their own, at toy size: each trains, stops, resumes to the same bits,
+predicts, evaluates, is shown and passes its checks, as the matrix does with the defaults."""
+
+import io
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.commands.check import check_run
+from regard.commands.evaluate import evaluate
+from regard.commands.predict import predict
+from regard.commands.show import show
+from regard.training.loop import Interrupted, Trainer
+from tests import test_matrix as matrix
+
+STEPS, STOP = 4, 2
+SET = [*matrix.SET, "training.every=2", "training.accumulate=1"]
+RECURRENT = ["model.kind=recurrent"]
+VARIANTS: dict[str, tuple[str, list[str]]] = {
+    "before": ("convert", [*RECURRENT, "model.order=before", "model.both_ways=false", "model.cell=forgetting"]),
+    "before, heads": ("convert", [*RECURRENT, "model.order=before", "model.heads=2", "model.cell=rnn"]),
+    "cell rnn": ("tag", [*RECURRENT, "model.cell=rnn", "tokens.spelling_width=8"]),
+    "cell forgetting": ("continue", [*RECURRENT, "model.cell=forgetting", "output.context=48"]),
+    "one way": ("classify", [*RECURRENT, "model.both_ways=false", "model.language=0.5", "output.pooling=last"]),
+}
+
+
+def train(folder: Path, name: str, path: Path, task: str, changes: list[str], until: int | None = None) -> object:
+    inner = Trainer._step
+
+    def step(self: Trainer) -> tuple[float, int]:
+        found = inner(self)
+        self.stop = self.at.step == until
+        return found
+
+    Trainer._step = step  # type: ignore[method-assign]
+    try:
+        return regard.train(path, folder / name, task=task, steps=STEPS, set=[*SET, *changes], quiet=True)
+    except Interrupted:
+        return None
+    finally:
+        Trainer._step = inner  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_setting_trains_resumes_answers_is_shown_and_passes_its_checks(name: str, tmp_path: Path) -> None:
+    task, changes = VARIANTS[name]
+    path = matrix.toy(tmp_path, "tokens", task)
+    train(tmp_path, "whole", path, task, changes)
+    assert train(tmp_path, "parts", path, task, changes, STOP) is None
+    assert train(tmp_path, "parts", path, task, changes) is not None
+    assert matrix.outcome(tmp_path / "parts") == matrix.outcome(tmp_path / "whole")
+    model = regard.load(tmp_path / "whole")
+    asked = [model.task.input.text(item.example.source) for item in model.held([path]).items[:2]]
+    out = io.StringIO()
+    predict(model, iter([[*asked, ""]]), {"seed": 1} if model.task.output.draws else {}, out, as_json=True)
+    assert [json.loads(line)["source"] for line in out.getvalue().splitlines()] == [*asked, ""]
+    assert all(math.isfinite(score.value) for score in evaluate(model, [str(path)], {}).scores)
+    if task != "continue" or "model.kind=recurrent" not in changes:
+        assert show(model, asked[:1], tmp_path / "shown.png").read_bytes().startswith(b"\x89PNG")
+    said, sound = check_run(tmp_path / "whole", accept=False)
+    assert sound, said
