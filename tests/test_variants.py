@@ -19,13 +19,38 @@ from tests import test_matrix as matrix
 STEPS, STOP = 4, 2
 SET = [*matrix.SET, "training.every=2", "training.accumulate=1"]
 RECURRENT = ["model.kind=recurrent"]
+TRANSFORMER = ["model.kind=transformer", "model.heads=2", "model.hidden=16"]
+# fmt: off
 VARIANTS: dict[str, tuple[str, list[str]]] = {
     "before": ("convert", [*RECURRENT, "model.order=before", "model.both_ways=false", "model.cell=forgetting"]),
     "before, heads": ("convert", [*RECURRENT, "model.order=before", "model.heads=2", "model.cell=rnn"]),
     "cell rnn": ("tag", [*RECURRENT, "model.cell=rnn", "tokens.spelling_width=8"]),
     "cell forgetting": ("continue", [*RECURRENT, "model.cell=forgetting", "output.context=48"]),
+    "parts": (
+        "convert",
+        [
+            *TRANSFORMER, "model.score=additive", "model.normaliser=sigmoid", "model.heads_see=piece",
+            "model.key_width=6", "model.value_width=5",
+        ],
+    ),
+    "positions in heads": (
+        "convert", [*TRANSFORMER, "model.layers=2", "model.position=learned", "model.position_way=heads"],
+    ),
+    "positions everywhere": (
+        "continue",
+        [
+            "model.heads=2", "model.hidden=16", "output.context=48", "model.layers=2", "model.position_way=concatenated",
+            "model.position_layers=every", "model.normaliser=relu", "model.score=bilinear",
+        ],
+    ),
+    "gate": ("classify", [*TRANSFORMER, "output.pooling=gate", "model.score=mlp"]),
+    "forgetting": ("classify", [*RECURRENT, "output.pooling=forgetting", "model.cell=gru"]),
+    "bert's parts": (
+        "fill", ["model.kind=bert", "model.heads=2", "model.hidden=16", "model.score=bilinear", "model.key_width=6"],
+    ),
     "one way": ("classify", [*RECURRENT, "model.both_ways=false", "model.language=0.5", "output.pooling=last"]),
 }
+# fmt: on
 
 
 def train(folder: Path, name: str, path: Path, task: str, changes: list[str], until: int | None = None) -> object:

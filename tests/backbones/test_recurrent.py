@@ -9,8 +9,9 @@ from torch import nn
 from regard.attention import Context
 from regard.backbones.recurrent import BidirectionalRNN, CausalRNN
 from regard.inputs.embedding import positions_of
-from regard.models.bahdanau import SCORES, recurrent
+from regard.models.bahdanau import recurrent
 from regard.models.lstm import bilstm
+from regard.models.parts import SCORES
 from tests.models.networks import Converter, embedded
 
 CELLS = ["lstm", "gru", "rnn", "forgetting"]

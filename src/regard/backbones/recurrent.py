@@ -31,6 +31,7 @@ from regard.attention import (
     scores,
 )
 from regard.attention.equation import AnyMask, default_positions
+from regard.attention.positions import BiasFunction
 from regard.layers.dropout import Dropout
 from regard.layers.recurrence import Hidden, cells, memories, walk
 from regard.layers.residual import Residual
@@ -123,11 +124,16 @@ class Glimpse(nn.Module):
     The same interface as MultiHead, which is the key/query/value and multi-head form of a glimpse.
     """
 
-    def __init__(self, score: scores.Score, normalise: normalisers.Normaliser = normalisers.softmax) -> None:
+    def __init__(
+        self,
+        score: scores.Score,
+        normalise: normalisers.Normaliser = normalisers.softmax,
+        bias: BiasFunction | None = None,
+    ) -> None:
         super().__init__()
         self.score = score
         compare = score.compare if isinstance(score, scores.Additive | scores.MLP) else score
-        self.attention = Attention(score=compare, normalise=normalise)
+        self.attention = Attention(score=compare, bias=bias, normalise=normalise)
 
     def forward(
         self,

@@ -3,20 +3,11 @@ each step (Bahdanau et al. 2015) or after it (Luong et al. 2015), from parts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from regard.attention import Layer, MultiHead, normalisers, scores
 from regard.backbones.recurrent import Glimpse, RecurrentDecoder, RecurrentEncoder
 from regard.layers.stem import Stem
 from regard.models.pair import Pair
-
-SCORES: dict[str, Callable[[int], scores.Score]] = {
-    "dot": lambda width: scores.dot,  # noqa: ARG005
-    "scaled_dot": lambda width: scores.scaled_dot,  # noqa: ARG005
-    "bilinear": lambda width: scores.Bilinear(width, width),
-    "additive": lambda width: scores.Additive(width, width, width),
-    "mlp": lambda width: scores.MLP(width, width, width),
-}
+from regard.models.parts import NORMALISERS, SCORES
 
 
 def recurrent(
@@ -26,6 +17,7 @@ def recurrent(
     width: int = 256,
     attention: str = "additive",
     heads: int = 0,
+    normaliser: str = "softmax",
     order: str = "after",
     feeding: bool | None = None,
     both_ways: bool = True,
@@ -47,7 +39,7 @@ def recurrent(
             cell,
             width,
             layers,
-            glimpse(attention, width, heads),
+            glimpse(attention, width, heads, normaliser),
             dropout,
             feeding=not before if feeding is None else feeding,
             before=before,
@@ -55,12 +47,12 @@ def recurrent(
     )
 
 
-def glimpse(attention: str, width: int, heads: int) -> Layer | None:
+def glimpse(attention: str, width: int, heads: int, normaliser: str = "softmax") -> Layer | None:
     """Return the layer by which the decoder sees the encoder's states at each step."""
     if attention == "none":
         return None
     if attention == "mean":
         return Glimpse(scores.uniform, normalisers.mean)
     if heads == 0:
-        return Glimpse(SCORES[attention](width))
-    return MultiHead(width, heads, score=SCORES[attention](width // heads))
+        return Glimpse(SCORES[attention](width), NORMALISERS[normaliser])
+    return MultiHead(width, heads, score=SCORES[attention](width // heads), normalise=NORMALISERS[normaliser])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from regard.attention import MultiHead, positions
+from regard.attention import positions
 from regard.backbones.transformer import Encoder
 from regard.layers.dropout import Dropout
 from regard.layers.first_weights import first_weights
 from regard.layers.stem import Marks, Stem
+from regard.models.parts import AttentionParts
 from regard.models.stack import stack
 from regard.text.tokenizer import PAD
 
@@ -44,15 +46,17 @@ def bert(
     more: int = 0,
     activation: Callable[[Tensor], Tensor] = gelu,
     epsilon: float = 1e-12,
+    **parts: Any,
 ) -> tuple[Stem, Encoder]:
-    """Build a network for rows of at most `length` elements. `more` rows of the table stand behind the alphabet."""
+    """Build a network for rows of at most `length` elements. `more` rows of the table stand behind the alphabet;
+    `parts` are more fields of AttentionParts."""
 
     def embedding(size: int) -> BertEmbedding:
         made = BertEmbedding(size + more, width, length, segments, dropout, epsilon)
         first_weights(made)
         return made
 
-    attentions = [MultiHead(width, heads) for _ in range(layers)]
+    attentions = [AttentionParts(**parts).cross(width, heads) for _ in range(layers)]
     encoder = Encoder(*stack(attentions, width, hidden, dropout, norm=norm, activation=activation, epsilon=epsilon))
     first_weights(encoder)
     return Stem(width, None, dropout, whole=embedding, marks=Marks.BOTH), encoder

@@ -19,6 +19,10 @@ Cell = Annotated[
     Field(description="lstm, gru, rnn (tanh), or forgetting: h ← σ(θ_λᵀx̄) ⊙ h + θ_xᵀx̄"),
 ]
 ScoreKind = Literal["none", "mean", "dot", "scaled_dot", "bilinear", "additive", "mlp"]
+NormaliserKind = Annotated[
+    Literal["softmax", "sigmoid", "relu", "exponential", "none", "mean"],
+    Field(description="from scores to weights: softmax, sigmoid, relu, exponential, none or mean"),
+]
 Width = Annotated[int, Field(ge=2, le=65536, description="width of the vectors between layers")]
 Hidden = Annotated[int, Field(ge=1, le=1_000_000, description="inner width of the feed-forward parts")]
 Heads = Annotated[int, Field(ge=1, le=4096, description="attention heads; they divide the width")]
@@ -64,10 +68,51 @@ class Layers(Kind):
         return self.layers * (self.products * self.width**2 + self.feeds * self.width * self.hidden)
 
 
+class Equation(Layers):
+    """A stack whose attentions have parts to choose. Where these have no fused kernel, the log says why."""
+
+    score: Literal["dot", "scaled_dot", "bilinear", "additive", "mlp"] = Field(
+        "scaled_dot", description="the fit of a key to a query: dot, scaled_dot, bilinear, additive or mlp"
+    )
+    normaliser: NormaliserKind = "softmax"
+    heads_see: Literal["all", "piece"] = Field(
+        "all", description="each head sees all of a vector, or only its piece of it"
+    )
+    key_width: int | None = Field(
+        None, ge=1, le=65536, description="width of a head's queries and keys; empty: width ÷ heads"
+    )
+    value_width: int | None = Field(None, ge=1, le=65536, description="width of a head's values; empty: width ÷ heads")
+
+
+class Placed(Equation):
+    """A stack into which positions come by choice."""
+
+    position: PositionKind = Field("sinusoidal", description="how positions come in")
+    position_way: Literal["added", "concatenated", "heads"] = Field(
+        "added", description="a table is added or concatenated, or added to queries, keys and values in the heads"
+    )
+    position_layers: Literal["first", "every"] = Field(
+        "first", description="a table comes in at the first layer, or at every layer; other kinds act in every layer"
+    )
+
+    @model_validator(mode="after")
+    def _tables_come_in(self) -> Self:
+        if self.position_way == "added" and self.position_layers == "first":
+            return self
+        if self.position not in ("sinusoidal", "learned", "recurrent", "floater"):
+            raise PydanticCustomError(
+                "position",
+                "position_way and position_layers say how a table comes in, found position={position}: "
+                "set model.position to sinusoidal, learned, recurrent or floater",
+                {"position": self.position},
+            )
+        return self
+
+
 # ---- encoder and decoder -------------------------------------------------------------------------------------------
 
 
-class TransformerPair(Layers, Tables):
+class TransformerPair(Placed, Tables):
     """An encoder and a decoder of Transformer layers."""
 
     products: ClassVar[int] = 12
@@ -105,6 +150,7 @@ class RecurrentPair(Kind, Tables):
     attention: ScoreKind = Field(
         "additive", description="none, mean, or a score: dot, scaled_dot, bilinear, additive, mlp"
     )
+    normaliser: NormaliserKind = "softmax"
     heads: int = Field(0, ge=0, le=4096, description="0: states are keys and values; 1: projected; more: multi-head")
     order: Literal["after", "before"] = Field(
         "after", description="the decoder looks after each step (Luong), or before it (Bahdanau)"
@@ -126,6 +172,13 @@ class RecurrentPair(Kind, Tables):
                 "heads={heads} needs a score to look with, found attention={attention}: "
                 "set model.heads=0, or a score such as model.attention=additive",
                 {"heads": self.heads, "attention": self.attention},
+            )
+        if self.normaliser != "softmax" and self.attention in ("none", "mean"):
+            raise PydanticCustomError(
+                "normaliser",
+                "normaliser={normaliser} needs scores to normalise, found attention={attention}: "
+                "set model.normaliser=softmax, or a score such as model.attention=additive",
+                {"normaliser": self.normaliser, "attention": self.attention},
             )
         if self.order == "before" and self.attention == "none":
             raise PydanticCustomError(
@@ -178,7 +231,7 @@ class RecurrentLabelKind(RecurrentEncoderKind):
         return self
 
 
-class TransformerEncoderKind(Layers):
+class TransformerEncoderKind(Placed):
     """A Transformer encoder."""
 
     kind: Literal["transformer"] = Field("transformer", description="which network")
@@ -189,13 +242,13 @@ class TransformerEncoderKind(Layers):
     position: PositionKind = Field("sinusoidal", description="how positions come in")
 
 
-class BertKind(Layers):
+class BertKind(Equation):
     """BERT: an encoder that reads START, the tokens, END."""
 
     kind: Literal["bert"] = Field("bert", description="which network")
 
 
-class GptEncoderKind(Layers):
+class GptEncoderKind(Placed):
     """A decoder alone: START, the tokens, END, whose state has read all of them (Radford et al. 2018, 3.3)."""
 
     kind: Literal["gpt"] = Field("gpt", description="which network")
@@ -232,7 +285,7 @@ SourceEncoder = Annotated[
 # ---- language models -----------------------------------------------------------------------------------------------
 
 
-class GptKind(Layers):
+class GptKind(Placed):
     """GPT."""
 
     kind: Literal["gpt"] = Field("gpt", description="gpt, recurrent or transformer-xl")

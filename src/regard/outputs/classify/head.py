@@ -2,7 +2,15 @@
 
     p(label | x) = softmax(W Σ_i a_i h_i + b)
 
-The weights a_i are content attention (a learned query asks every state), 1/n, 1 (DeepSets), or 1 for one state alone.
+| pooling | a_i |
+|---|---|
+| attention | softmax over i of w · tanh(V h_i + v): a learned query asks every state (Yang et al. 2016, 2.2) |
+| gate | σ(θ_λᵀ h̄_i): a gate for each state alone. Nothing makes gates compete, so they may learn to open for all |
+| forgetting | γ^(n−i): the last state counts 1, each earlier one γ times the next |
+| mean, sum | 1/n, and 1 (DeepSets) |
+| first, last | 1 for one state alone |
+
+h̄ is h with a 1 appended. A composite memory Σ_i a_i θᵀh_i is θᵀ Σ_i a_i h_i: its θ is W.
 """
 
 from __future__ import annotations
@@ -11,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
-from regard.attention import Context, masks, normalisers, scores
+from regard.attention import Context, masks, normalisers, positions, scores
 from regard.backbones.recurrent import Glimpse
 from regard.inputs.input import Batch
 from regard.layers.dropout import Dropout
@@ -20,11 +28,12 @@ from regard.network import Network, StatesHead, table_of
 
 
 class Pool(nn.Module):
-    """All states of a row made one: a query asks each of them. It is `learned` where the weights depend on it."""
+    """All states of a row made one: a query, from the place of the last, asks each of them. The query is `learned`
+    where the weights depend on it; the weights tell of the states where they are `content` weights."""
 
-    def __init__(self, glimpse: Glimpse, width: int, *, learned: bool) -> None:
+    def __init__(self, glimpse: Glimpse, width: int, *, learned: bool = False, content: bool = False) -> None:
         super().__init__()
-        self.glimpse = glimpse
+        self.glimpse, self.content = glimpse, content
         self.query = nn.Parameter(torch.empty(width)) if learned else None
         if self.query is not None:
             nn.init.normal_(self.query, std=width**-0.5)
@@ -33,9 +42,10 @@ class Pool(nn.Module):
         """(batch, n, width) to (batch, width)."""
         values = states.values
         query = values.new_zeros(values.shape[-1]) if self.query is None else self.query
-        asked = torch.zeros(1, dtype=torch.long, device=values.device)
-        mask = masks.padding.on(asked, states.where())
-        read, _ = self.glimpse(query.expand(len(values), 1, -1), states, asked, mask)
+        where = states.where().expand(len(values), -1)
+        asked = where.amax(-1, keepdim=True).clamp(min=0)
+        mask = masks.padding.on(asked, where)
+        read, _ = self.glimpse(query.expand(len(values), 1, -1), states._replace(positions=where), asked, mask)
         pooled: Tensor = read.squeeze(1)
         return pooled
 
@@ -55,14 +65,18 @@ class OneState(nn.Module):
         return values[torch.arange(len(values), device=values.device), ends]
 
 
-def pool(kind: str, width: int) -> Pool | OneState:
-    """attention (Yang et al. 2016, 2.2: s_i = w · tanh(W h_i + b)), mean, sum, first or last."""
+def pool(kind: str, width: int, gamma: float = 0.9) -> Pool | OneState:
+    """Return the pool of this name; `gamma` is the share that forgetting keeps of each step."""
     if kind == "attention":
-        return Pool(Glimpse(scores.Additive(width, width, width)), width, learned=True)
+        return Pool(Glimpse(scores.Additive(width, width, width)), width, learned=True, content=True)
+    if kind == "gate":
+        return Pool(Glimpse(scores.Content(width, 1), normalisers.sigmoid), width, content=True)
+    if kind == "forgetting":
+        return Pool(Glimpse(scores.uniform, normalisers.exponential, positions.Decay(gamma)), width)
     if kind == "mean":
-        return Pool(Glimpse(scores.uniform, normalisers.mean), width, learned=False)
+        return Pool(Glimpse(scores.uniform, normalisers.mean), width)
     if kind == "sum":
-        return Pool(Glimpse(scores.uniform, normalisers.exponential), width, learned=False)  # exp(0) = 1 for each
+        return Pool(Glimpse(scores.uniform, normalisers.exponential), width)  # exp(0) = 1 for each
     return OneState(last=kind == "last")
 
 

@@ -53,9 +53,11 @@ AnyEncoder = Annotated[
 class PoolSettings(Section):
     """How the states of a row become one."""
 
-    pooling: Literal["attention", "mean", "sum", "first", "last"] = Setting(
-        "attention", description="how states become one: attention, mean, sum, or the first or last state alone"
+    pooling: Literal["attention", "gate", "forgetting", "mean", "sum", "first", "last"] = Setting(
+        "attention",
+        description="how states become one: attention, gate, forgetting, mean, sum, or the first or last state alone",
     )
+    forgetting: float = Setting(0.9, gt=0, le=1, description="share γ kept of each step by pooling=forgetting: γ^(n−i)")
 
 
 class ClassifySettings(Config):
@@ -104,7 +106,7 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant):
         if language and input.alphabet is None:
             raise ValueError("model.language predicts the next element of an alphabet, and this input has none")
         head = ClassifyHead(
-            pool(pooling, model.width),
+            pool(pooling, model.width, config.output.forgetting),
             model.width,
             len(self.classes),
             dropout=model.dropout,
@@ -218,7 +220,7 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant):
         if isinstance(looks, OneState):
             wanted, row = [name for name in seen if name.startswith("backbone")], -1 if looks.last else 0
         else:
-            wanted = ["head.pool.glimpse"] * (looks.query is not None)
+            wanted = ["head.pool.glimpse"] * looks.content
         if not wanted:
             return None
         return np.asarray(seen[wanted[-1]].weights[0].mean(0)[row].cpu()), "attention weight"
@@ -266,7 +268,7 @@ def _language(model: Kind) -> float:
 def _refuse_blind(model: Kind, pooling: str) -> None:
     """Refuse a label that would come from one mark alone, because the network does not look from there at the text."""
     if isinstance(model, DeepSetsKind) and pooling in ("first", "last"):
-        fitting, why = "attention, mean or sum", "looks at each token alone"
+        fitting, why = "attention, gate, mean or sum", "looks at each token alone"
     elif isinstance(model, GptEncoderKind) and pooling == "first":
         fitting, why = "last, attention, mean or sum", "only looks back"
     else:
