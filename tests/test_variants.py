@@ -48,6 +48,12 @@ VARIANTS: dict[str, tuple[str, list[str]]] = {
     "bert's parts": (
         "fill", ["model.kind=bert", "model.heads=2", "model.hidden=16", "model.score=bilinear", "model.key_width=6"],
     ),
+    "convolution": ("convert", ["model.kind=convolution", "model.layers=2"]),
+    "convolution reads": (
+        "convert", ["model.kind=convolution", "encoder.kind=convolution", "encoder.width=12", "encoder.kernel=5"],
+    ),
+    "convolution tags": ("tag", ["model.kind=convolution", "model.position=sinusoidal", "tokens.spelling_width=8"]),
+    "convolution labels": ("classify", ["model.kind=convolution", "model.kernel=1", "model.position=none"]),
     "one way": ("classify", [*RECURRENT, "model.both_ways=false", "model.language=0.5", "output.pooling=last"]),
 }
 # fmt: on

@@ -125,7 +125,7 @@ class TransformerPair(Placed, Tables):
         "big": {"layers": 6, "width": 1024, "hidden": 4096, "heads": 16},
     }
 
-    kind: Literal["transformer"] = Field("transformer", description="transformer or recurrent")
+    kind: Literal["transformer"] = Field("transformer", description="transformer, recurrent or convolution")
     layers: int = Field(3, ge=1, le=1000, description="layers of the encoder, and of the decoder")
     hidden: Hidden = 512
     position: PositionKind = Field("sinusoidal", description="how positions come in")
@@ -143,7 +143,7 @@ class TransformerPair(Placed, Tables):
 class RecurrentPair(Kind, Tables):
     """An encoder and a decoder that are RNNs."""
 
-    kind: Literal["recurrent"] = Field("recurrent", description="transformer or recurrent")
+    kind: Literal["recurrent"] = Field("recurrent", description="transformer, recurrent or convolution")
     cell: Cell = "lstm"
     layers: int = Field(1, ge=1, le=100, description="layers of the encoder, and of the decoder")
     width: int = Field(256, ge=2, le=65536, description="width of embeddings and states")
@@ -194,6 +194,44 @@ class RecurrentPair(Kind, Tables):
 
     def rows(self) -> int:
         return self.buckets if self.ngrams > 1 else 0
+
+
+class Convolutions(Kind):
+    """A stack of convolutions."""
+
+    layers: int = Field(4, ge=1, le=1000, description="layers, on each side where there are two")
+    width: Width = 256
+    kernel: int = Field(3, ge=1, le=999, description="elements of a window; odd, so that it has a middle")
+    dropout: DropoutRate = 0.1
+    position: Literal["sinusoidal", "learned", "recurrent", "floater", "none"] = Field(
+        "learned", description="the table of positions that is added to the vectors"
+    )
+
+    @model_validator(mode="after")
+    def _windows_have_a_middle(self) -> Self:
+        if self.kernel % 2 == 0:
+            raise PydanticCustomError(
+                "kernel",
+                "kernel is an odd number of elements, found {kernel}: set model.kernel=3",
+                {"kernel": self.kernel},
+            )
+        return self
+
+    def parameters(self) -> int:
+        return self.layers * 2 * self.kernel * self.width**2
+
+
+class ConvolutionPair(Convolutions):
+    """ConvS2S: an encoder and a decoder of convolutions (Gehring et al. 2017)."""
+
+    kind: Literal["convolution"] = Field("convolution", description="transformer, recurrent or convolution")
+    tied: bool = Field(True, description="the output layer is the target's embedding table")
+    ngrams: NgramLength = 1
+    buckets: Buckets = 2**17
+
+    def parameters(self) -> int:
+        tables = self.buckets * self.width if self.ngrams > 1 else 0
+        return self.layers * (4 * self.kernel + 1) * self.width**2 + tables
 
 
 # ---- encoders alone ------------------------------------------------------------------------------------------------
@@ -259,6 +297,14 @@ class GptEncoderKind(Placed):
     language: LanguageWeight = 0.0
 
 
+class ConvolutionEncoderKind(Convolutions):
+    """Convolutions that read for labels: layers · (kernel − 1) + 1 elements are seen at each."""
+
+    kind: Literal["convolution"] = Field("convolution", description="which network")
+    width: Width = 128
+    dropout: DropoutRate = 0.3
+
+
 class DeepSetsKind(Kind):
     """DeepSets: each element alone."""
 
@@ -278,7 +324,8 @@ class OwnEncoder(Section):
 
 # What reads the input of a decoder.
 SourceEncoder = Annotated[
-    OwnEncoder | RecurrentEncoderKind | TransformerEncoderKind | BertKind | DeepSetsKind, Field(discriminator="kind")
+    OwnEncoder | RecurrentEncoderKind | TransformerEncoderKind | ConvolutionEncoderKind | BertKind | DeepSetsKind,
+    Field(discriminator="kind"),
 ]
 
 

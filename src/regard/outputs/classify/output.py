@@ -30,6 +30,7 @@ from regard.models.encoder import Each
 from regard.models.encoders import encoder_of
 from regard.models.settings import (
     BertKind,
+    ConvolutionEncoderKind,
     DeepSetsKind,
     GptEncoderKind,
     Kind,
@@ -45,7 +46,7 @@ from regard.text.classes import Classes
 
 SHOWN = 500  # elements that a picture can hold
 AnyEncoder = Annotated[
-    RecurrentLabelKind | TransformerEncoderKind | DeepSetsKind | BertKind | GptEncoderKind,
+    RecurrentLabelKind | TransformerEncoderKind | ConvolutionEncoderKind | DeepSetsKind | BertKind | GptEncoderKind,
     Setting(discriminator="kind"),
 ]
 

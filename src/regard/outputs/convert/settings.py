@@ -9,7 +9,7 @@ from pydantic import Field
 from regard.config import Config, Section, Tables
 from regard.data.survey import Survey
 from regard.inputs.input import Chosen
-from regard.models.settings import OwnEncoder, RecurrentPair, SourceEncoder, TransformerPair
+from regard.models.settings import ConvolutionPair, OwnEncoder, RecurrentPair, SourceEncoder, TransformerPair
 from regard.text.scripts import parts
 from regard.text.tokenizer import SUB_WORDS, choose_level
 
@@ -45,7 +45,7 @@ class ConvertSettings(Config):
     """All settings of a model that converts. `encoder` may take the place of the model's own one."""
 
     task: Literal["convert"] = Field("convert", description="what comes out: a sequence")
-    model: Annotated[TransformerPair | RecurrentPair, Field(discriminator="kind")] = TransformerPair()
+    model: Annotated[TransformerPair | RecurrentPair | ConvolutionPair, Field(discriminator="kind")] = TransformerPair()
     encoder: SourceEncoder = OwnEncoder()
     output: TargetSettings = TargetSettings()
     decoding: SearchSettings = SearchSettings()
