@@ -173,19 +173,29 @@ def evaluate(
 @app.command(short_help="Draw where the model looked.")
 def show(
     run: Run,
-    text: Annotated[list[str], typer.Argument(metavar="TEXT…", help="texts to answer and look into")],
+    text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT…]", help="texts to answer and look into")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help=".png or .svg picture, .html page, .npz numbers")] = Path("attention.png"),
     answer: Annotated[str | None, typer.Option("--answer", help="look at this answer rather than the model's own")] = None,
     grid: Annotated[bool, typer.Option("--grid", help="every layer and head in one picture")] = False,
+    positions: Annotated[bool, typer.Option("--positions", help="the tables of positions in place of a text")] = False,
+    colours: Annotated[str, typer.Option("--colours", help="of pictures: regard (dark is large) or lecture (white is large)")] = "regard",
 ) -> None:  # fmt: skip
     """Draw where the model looked.
 
     Example: regard show runs/fre bonjour -o bonjour.html
     """
+    from regard import pictures
     from regard.commands import show as showing
+    from regard.errors import UserError
     from regard.runs.model import load
 
-    print(showing.show(load(run), text, output, answer=answer, grid=grid))
+    if positions == bool(text):
+        raise UserError("show draws a text, or with --positions the tables of positions: expected one of them.")
+    with pictures.coloured(colours):
+        if positions:
+            print(showing.show_positions(load(run), output))
+        else:
+            print(showing.show(load(run), text or [], output, answer=answer, grid=grid))
 
 
 @app.command(short_help="Find faults in data, settings or a run.")

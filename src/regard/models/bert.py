@@ -15,11 +15,12 @@ from regard.layers.first_weights import first_weights
 from regard.layers.stem import Marks, Stem
 from regard.models.parts import AttentionParts
 from regard.models.stack import stack
-from regard.text.tokenizer import PAD
+from regard.text.tokenizer import END, PAD
 
 
 class BertEmbedding(nn.Module):
-    """LayerNorm(E[id] + P[position] + S[segment]), then dropout. Segments tell the sentences of a pair apart."""
+    """LayerNorm(E[id] + P[position] + S[segment]), then dropout. Segments tell the sentences of a pair apart: START A
+    END is segment 0, B END segment 1 (Devlin et al. 2019, 3)."""
 
     def __init__(self, size: int, width: int, length: int, segments: int, dropout: float, epsilon: float) -> None:
         super().__init__()
@@ -28,9 +29,14 @@ class BertEmbedding(nn.Module):
         self.norm, self.dropout = nn.LayerNorm(width, epsilon), Dropout(dropout)
 
     def forward(self, ids: Tensor, positions: Tensor, segments: Tensor | None = None) -> Tensor:
-        segment = self.segments.weight[0] if segments is None else self.segments(segments)
+        segment = self.segments(self.segments_of(ids) if segments is None else segments)
         embedded: Tensor = self.dropout(self.norm(self.table(ids) + self.places(positions) + segment))
         return embedded
+
+    def segments_of(self, ids: Tensor) -> Tensor:
+        """Return the number of ENDs before each element, at most the last segment."""
+        ends = (ids == END).long()
+        return (ends.cumsum(-1) - ends).clamp(max=len(self.segments.weight) - 1)
 
 
 def bert(

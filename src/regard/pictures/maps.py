@@ -18,7 +18,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from regard.errors import UserError
 from regard.pictures.fonts import families
-from regard.pictures.style import FAINT, INK, LABEL_SIZE, PAD, RAMP, SMALL_SIZE, STYLE, TITLE_SIZE, new_figure, quiet
+from regard.pictures.style import (
+    FAINT,
+    LABEL_SIZE,
+    PAD,
+    SMALL_SIZE,
+    STYLE,
+    TITLE_SIZE,
+    legible,
+    new_figure,
+    quiet,
+    ramp,
+)
 from regard.text.display import visible
 
 POINTS = 72  # to an inch
@@ -181,7 +192,7 @@ def _heat(axes: Axes, values: NDArray[np.float64], scale: NDArray[np.float64]) -
     """Draw one map; colours run from 0 (or the least value below it) to the greatest value of `scale`."""
     low, high = min(float(scale.min()), 0.0), float(scale.max())
     high = high if high > low else low + 1.0
-    image = axes.imshow(values, cmap=RAMP, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
+    image = axes.imshow(values, cmap=ramp(), vmin=low, vmax=high, aspect="auto", interpolation="nearest")
     axes.tick_params(length=0, which="both", top=False, bottom=False, left=False, right=False)
     axes.set_xticks([])
     axes.set_yticks([])
@@ -245,10 +256,9 @@ def _label_edge(axes: Axes, labels: list[list[str]], room: _Room, edge: _Edge, h
 
 
 def _print_weights(axes: Axes, values: NDArray[np.float64], image: AxesImage) -> None:
-    low, high = image.get_clim()
     for (row, column), value in np.ndenumerate(values):
-        dark = value > ((low or 0.0) + (high or 1.0)) / 2
-        axes.text(column, row, f"{value:.2f}", size=8.5, ha="center", va="center", color="white" if dark else INK)
+        colour = legible(image.to_rgba(value))  # type: ignore[arg-type]
+        axes.text(column, row, f"{value:.2f}", size=8.5, ha="center", va="center", color=colour)
 
 
 def _bar(figure: Figure, image: AxesImage, left: float, above: float, height: float) -> Colorbar:

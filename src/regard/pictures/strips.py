@@ -15,7 +15,18 @@ from numpy.typing import ArrayLike
 
 from regard.pictures.fonts import families
 from regard.pictures.maps import LONGEST_LABEL, POINTS, checked, measure
-from regard.pictures.style import FAINT, INK, LABEL_SIZE, PAD, RAMP, SMALL_SIZE, STYLE, TITLE_SIZE, new_figure, quiet
+from regard.pictures.style import (
+    FAINT,
+    LABEL_SIZE,
+    PAD,
+    SMALL_SIZE,
+    STYLE,
+    TITLE_SIZE,
+    legible,
+    new_figure,
+    quiet,
+    ramp,
+)
 from regard.text.display import visible
 
 LINE = 0.42  # inches from one line to the next
@@ -47,7 +58,7 @@ def strip(weights: ArrayLike, tokens: Sequence[str], title: str, what: str = "at
         height = top + (placed[-1].line + 1) * step + 0.55 + PAD
         figure = new_figure(width, height)
         figure.text(PAD / width, 1 - PAD / height, title, size=TITLE_SIZE, ha="left", va="top")
-        colours = ScalarMappable(Normalize(min(0.0, float(values.min())), max(float(values.max()), 1e-12)), RAMP)
+        colours = ScalarMappable(Normalize(min(0.0, float(values.min())), max(float(values.max()), 1e-12)), ramp())
         for token in placed:
             _draw(figure, token, top + token.line * step, colours, shares)
         axes = figure.add_axes(((PAD + 0.12) / width, 0.36 / height, 1.8 / width, 0.1 / height))
@@ -75,7 +86,6 @@ def _lines(labels: Sequence[str], weights: Sequence[float], shares: bool) -> lis
 def _draw(figure: Figure, token: _Token, above: float, colours: ScalarMappable, shares: bool) -> None:
     full_width, full_height = figure.get_size_inches()
     ground = colours.to_rgba(token.weight)  # type: ignore[arg-type]
-    dark = sum(part * share for part, share in zip(ground, (0.3, 0.59, 0.11), strict=False)) < 0.55
     corner = ((PAD + token.left) / full_width, 1 - (above + 0.32) / full_height)
     size = (token.width / full_width, 0.32 / full_height)
     figure.add_artist(Rectangle(corner, *size, facecolor=ground, edgecolor=FAINT, linewidth=0.5))
@@ -87,7 +97,7 @@ def _draw(figure: Figure, token: _Token, above: float, colours: ScalarMappable, 
         size=LABEL_SIZE,
         ha="center",
         va="center_baseline",
-        color="white" if dark else INK,
+        color=legible(ground),
     )
     if shares:
         figure.text(middle, 1 - (above + 0.35) / full_height, f"{token.weight:.2f}", size=7.0, ha="center", va="top")
