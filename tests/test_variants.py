@@ -4,6 +4,7 @@ predicts, evaluates, is shown and passes its checks, as the matrix does with the
 import io
 import json
 import math
+import random
 from pathlib import Path
 
 import pytest
@@ -54,9 +55,22 @@ VARIANTS: dict[str, tuple[str, list[str]]] = {
     ),
     "convolution tags": ("tag", ["model.kind=convolution", "model.position=sinusoidal", "tokens.spelling_width=8"]),
     "convolution labels": ("classify", ["model.kind=convolution", "model.kernel=1", "model.position=none"]),
+    "number": ("numbers", ["model.kind=gpt", "model.heads=2", "model.hidden=16", "model.language=0.5", "output.kind=number"]),
+    "number of a pair": ("numbers", ["model.kind=bert", "model.heads=2", "model.hidden=16", "output.kind=number"]),
+    "matthews": ("classify", [*RECURRENT, "output.metric=matthews"]),
     "one way": ("classify", [*RECURRENT, "model.both_ways=false", "model.language=0.5", "output.pooling=last"]),
 }
 # fmt: on
+
+
+def numbers(folder: Path) -> Path:
+    """Pairs of sentences and a number for each."""
+    chosen = random.Random(1)
+    rows = [(matrix.words(chosen, "ab", 3), matrix.words(chosen, "ab", 3)) for _ in range(60)]
+    path = folder / "numbers.tsv"
+    text = "".join(f"{' '.join(a)} ||| {' '.join(b)}\t{abs(len(str(a)) - len(str(b))) / 2}\n" for a, b in rows)
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def train(folder: Path, name: str, path: Path, task: str, changes: list[str], until: int | None = None) -> object:
@@ -79,7 +93,7 @@ def train(folder: Path, name: str, path: Path, task: str, changes: list[str], un
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_setting_trains_resumes_answers_is_shown_and_passes_its_checks(name: str, tmp_path: Path) -> None:
     task, changes = VARIANTS[name]
-    path = matrix.toy(tmp_path, "tokens", task)
+    path, task = (numbers(tmp_path), "classify") if task == "numbers" else (matrix.toy(tmp_path, "tokens", task), task)
     train(tmp_path, "whole", path, task, changes)
     assert train(tmp_path, "parts", path, task, changes, STOP) is None
     assert train(tmp_path, "parts", path, task, changes) is not None

@@ -15,6 +15,9 @@ h̄ is h with a 1 appended. A composite memory Σ_i a_i θᵀh_i is θᵀ Σ_i a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
@@ -80,9 +83,22 @@ def pool(kind: str, width: int, gamma: float = 0.9) -> Pool | OneState:
     return OneState(last=kind == "last")
 
 
+Measure = Callable[[Tensor, Tensor], Tensor]
+
+
+def label_loss(smoothing: float) -> Measure:
+    """Return Σ −log p(label), with label smoothing, from logits (batch, labels) and labels (batch,)."""
+    return partial(cross_entropy, reduction="sum", label_smoothing=smoothing)
+
+
+def square_loss(numbers: Tensor, wanted: Tensor) -> Tensor:
+    """Return Σ (answered − expected)² of numbers (batch, 1) and (batch,)."""
+    return (numbers[:, 0] - wanted).square().sum()
+
+
 class ClassifyHead(StatesHead):
-    """`language` is the weight of an auxiliary language-model loss, by the `table` of an alphabet as output layer, for
-    backbones that only look back."""
+    """`measure` is the loss of what the output layer says. `language` is the weight of an auxiliary language-model
+    loss, by the `table` of an alphabet as output layer, for backbones that only look back."""
 
     def __init__(
         self,
@@ -91,12 +107,12 @@ class ClassifyHead(StatesHead):
         labels: int,
         *,
         dropout: float,
-        smoothing: float = 0.0,
+        measure: Measure,
         language: float = 0.0,
     ) -> None:
         super().__init__()
         self.pool, self.output = pool, chosen_among(nn.Linear(width, max(1, labels)))
-        self.dropout, self.smoothing, self.language = Dropout(dropout), smoothing, language
+        self.dropout, self.measure, self.language = Dropout(dropout), measure, language
 
     def of(self, states: Context) -> Tensor:
         """Return logits of the labels, (batch, 1, labels), from the states of the backbone."""
@@ -104,10 +120,10 @@ class ClassifyHead(StatesHead):
         return logits.unsqueeze(1)
 
     def loss(self, body: Network, batch: Batch, turn: str) -> Tensor:  # noqa: ARG002
-        """Return the sum of −log p(label); with the auxiliary loss L_3 = L_2 + λ L_1 (Radford et al. 2018, 3.2), L_1
-        being the mean −log p(next token) of each row."""
+        """Return the sum of the losses L_2 of the labels; with the auxiliary loss L_3 = L_2 + λ L_1 (Radford et al.
+        2018, 3.2), L_1 being the mean −log p(next token) of each row."""
         states = body.features(batch.source)
-        loss = cross_entropy(self.of(states)[:, 0], batch.target, reduction="sum", label_smoothing=self.smoothing)
+        loss = self.measure(self.of(states)[:, 0], batch.target)
         if not self.language:
             return loss.unsqueeze(0)
         table = table_of(body.stem).weight
