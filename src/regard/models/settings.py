@@ -199,6 +199,9 @@ class RecurrentPair(Kind, Tables):
 class Convolutions(Kind):
     """A stack of convolutions."""
 
+    products: ClassVar[int] = 2  # matrices of width × width for each element of a window
+    glimpses: ClassVar[int] = 0  # … and for a glimpse
+
     layers: int = Field(4, ge=1, le=1000, description="layers, on each side where there are two")
     width: Width = 256
     kernel: int = Field(3, ge=1, le=999, description="elements of a window; odd, so that it has a middle")
@@ -218,20 +221,22 @@ class Convolutions(Kind):
         return self
 
     def parameters(self) -> int:
-        return self.layers * 2 * self.kernel * self.width**2
+        return self.layers * (self.products * self.kernel + self.glimpses) * self.width**2
 
 
-class ConvolutionPair(Convolutions):
+class ConvolutionPair(Convolutions, Tables):
     """ConvS2S: an encoder and a decoder of convolutions (Gehring et al. 2017)."""
+
+    products: ClassVar[int] = 4
+    glimpses: ClassVar[int] = 1
 
     kind: Literal["convolution"] = Field("convolution", description="transformer, recurrent or convolution")
     tied: bool = Field(True, description="the output layer is the target's embedding table")
     ngrams: NgramLength = 1
     buckets: Buckets = 2**17
 
-    def parameters(self) -> int:
-        tables = self.buckets * self.width if self.ngrams > 1 else 0
-        return self.layers * (4 * self.kernel + 1) * self.width**2 + tables
+    def rows(self) -> int:
+        return self.buckets if self.ngrams > 1 else 0
 
 
 # ---- encoders alone ------------------------------------------------------------------------------------------------
