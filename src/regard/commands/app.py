@@ -108,6 +108,8 @@ def predict(
     top_k: Annotated[int | None, typer.Option(help="sample among the k most probable")] = None,
     top_p: Annotated[float | None, typer.Option(help="sample among the most probable that make up p")] = None,
     seed: Annotated[int | None, typer.Option(help="of sampling; 1 by default")] = None,
+    choices: Annotated[str | None, typer.Option(metavar="A,B,C", help="language models: answer with the likeliest of these; blanks count; --json ranks all")] = None,
+    before: Annotated[str | None, typer.Option(metavar="TEXT|FILE", help="language models: put this before each text, such as examples to follow")] = None,
     alignment: Annotated[str | None, typer.Option(metavar="hard|soft", help="where each output word looked: 0-0 1-2, or JSON weights")] = None,
     embeddings: Annotated[bool, typer.Option("--embeddings", help="the vector of each text as a JSON array, with --json those of its words too")] = False,
     with_score: Annotated[bool, typer.Option("--with-score", help="log-probability before each answer")] = False,
@@ -130,12 +132,17 @@ def predict(
         "minimum": minimum,
         "longest": longest,
     }
-    looks |= {"alignment": alignment, "embeddings": embeddings}
+    looks |= {
+        "alignment": alignment,
+        "embeddings": embeddings,
+        "choices": choices,
+        "before": predicting.text_of(before),
+    }
     model = predicting.load(run, others or [])
     changes = predicting.changes(looks, draws, sample=sample or model.task.output.draws)
     engines.use(model, engine, changes, say)
     plain = not (with_score or as_json)
-    if plain and text and len(text) == 1 and predicting.stream(model, text[0], changes, sys.stdout):
+    if plain and choices is None and text and len(text) == 1 and predicting.stream(model, text[0], changes, sys.stdout):
         return
     lines, origin = (iter([text]), "") if text else (predicting.standard_input(), predicting.INPUT)
     predicting.predict(model, lines, changes, sys.stdout, origin, with_score=with_score, as_json=as_json)

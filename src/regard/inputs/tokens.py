@@ -18,7 +18,7 @@ from regard import metrics
 from regard.attention import Context
 from regard.config import Section, Tables
 from regard.data.batches import pad
-from regard.data.format import Format
+from regard.data.format import Format, few
 from regard.data.recognition import Files, recognise_samples
 from regard.data.store import Field, id_dtype
 from regard.data.survey import Survey
@@ -34,10 +34,11 @@ from regard.layers.first_weights import first_weights
 from regard.layers.stem import Marks, Stem
 from regard.text import labels, scripts
 from regard.text.stream import plain, shielded
-from regard.text.tokenizer import END, START, SUB_WORDS, Tokenizer, choose_level
+from regard.text.tokenizer import END, START, SUB_WORDS, UNKNOWN, Tokenizer, choose_level
 
 Level = Literal["characters", "words", "symbols", "bpe", "unigram"]
 BEGIN, FINISH, FINIS = "▶", "■", "∎"  # START and END in pictures; the end alone
+NAME = "\t"  # before a name that is one token at the level of characters
 BORDER, EDGE = " ||| ", "‖"  # between the parts of a text, where END stands; in pictures
 PARTS = ("words", *SUB_WORDS)  # levels whose tokens may be parts of a word: at that of words, its punctuation marks
 
@@ -145,7 +146,9 @@ class Tokens(Input[str]):
     def learn(cls, how: TokenSettings, use: Use, sources: Sequence[str], origin: Input[Any] | None) -> Self:
         before = origin if isinstance(origin, Tokens) else None
         if not isinstance(how, UnitSettings):
-            cleaned = (part for text in sources for part in _parts(_cleaned(text, use, how.level), use))
+            parted = [_parts(_cleaned(text, use, how.level), use) for text in sources]
+            names = _names(parted) if how.level == "characters" else frozenset()
+            cleaned = (NAME + part if part in names else part for parts in parted for part in parts)
             tokens = before.alphabet if before else _learned(cleaned, how.level, how)
             return cls(tokens, None, how, use)
         closed = (" ".join(map(labels.closed, split_words(text))) for text in sources)
@@ -176,9 +179,20 @@ class Tokens(Input[str]):
     def encode(self, sources: Sequence[str]) -> list[Row]:
         if self.sentences is not None:
             return self.sentences.encode([split_words(unicodedata.normalize("NFC", text)) for text in sources])
-        parted = [_parts(_cleaned(text, self.use, self.alphabet.level), self.use) for text in sources]
+        parted = [self._parted(text) for text in sources]
         encoded = iter(self.alphabet.encode_batch([part for parts in parted for part in parts]))
         return [(_with_ends([next(encoded) for _ in parts]),) for parts in parted]
+
+    def _parted(self, source: str) -> list[str]:
+        """Return the parts of a text; one that names something, such as a language, is one token."""
+        parts = _parts(_cleaned(source, self.use, self.alphabet.level), self.use)
+        if len(parts) == 1 or self.alphabet.level != "characters":
+            return parts
+        return [NAME + part if self._known(part) else part for part in parts]
+
+    def _known(self, part: str) -> bool:
+        ids = self.alphabet.encode(NAME + part)
+        return len(ids) == 1 and ids[0] != UNKNOWN
 
     def units(self, row: Row) -> int:
         if self.sentences is None or self.sentences.spelled:
@@ -252,7 +266,7 @@ class Tokens(Input[str]):
             units = [len(begin) + i for i, g in enumerate(groups) if i == 0 or groups[i - 1] != g]
             return _view(names, groups, words, begin, end, units, merged=True)
         names, groups = [], []
-        for number, text in enumerate(_parts(_cleaned(source, self.use, self.alphabet.level), self.use)):
+        for number, text in enumerate(self._parted(source)):
             shift = groups[-1] + 1 if groups else 0
             if number:
                 names.append(EDGE)
@@ -301,6 +315,18 @@ def _cleaned(text: str, use: Use, level: str) -> str:
 def _parts(text: str, use: Use) -> list[str]:
     """Return the parts of a text that is read whole: a premise and a hypothesis, a question and a context …"""
     return text.split(BORDER) if use in (Use.LABEL, Use.SOURCE) else [text]
+
+
+def _names(parted: Sequence[list[str]]) -> frozenset[str]:
+    """Return the parts that name something: the first or the last of all texts, single words of which few are
+    different. At the level of words and sub-words they are tokens anyway."""
+    found: set[str] = set()
+    if all(len(parts) > 1 for parts in parted):
+        for place in (0, -1):
+            values = [parts[place] for parts in parted]
+            if few(values) and all(value and not set(value) & {" ", "\t", ";"} for value in values):
+                found.update(values)
+    return frozenset(found)
 
 
 def _with_ends(parts: Sequence[list[int]]) -> list[int]:

@@ -34,13 +34,13 @@ def gpt(
     """
     made = AttentionParts(position=position, **parts)
     attentions = [made.own(width, heads, number, context, both=False) for number in range(layers)]
-    first, *places = (made.before(number, context, width) for number in range(layers))
-    how: dict[str, Any] = {"norm": norm, "activation": ACTIVATIONS[activation], "places": [None, *places]}
+    places = [None, *(made.before(number, context, width) for number in range(1, layers))]
+    how: dict[str, Any] = {"norm": norm, "activation": ACTIVATIONS[activation], "places": places}
     blocks, last = stack(attentions, width, hidden, dropout, **how)
     backbone = Causal(blocks, last)
     first_weights(backbone)
     calm(blocks)
-    return Stem(width, first, dropout, scale=False, std=0.02), backbone
+    return Stem(width, made.before(0, context, width), dropout, scale=False, std=0.02), backbone
 
 
 def calm(layers: list[EncoderLayer], std: float = 0.02) -> None:
