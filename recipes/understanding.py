@@ -51,7 +51,9 @@ def prepare(data: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     plain = lines(data / "multi30k/train.en.gz") if (data / "multi30k/train.en.gz").exists() else []
     for split, name in (("train", "train"), ("trial", "valid"), ("test", "test")):
-        rows = list(csv.reader(lines(data / f"nlu_sick/SICK_{split}.txt.gz"), delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
+        rows = list(csv.reader(lines(data / f"nlu_sick/SICK_{split}.txt.gz"), delimiter="\t", quoting=csv.QUOTE_NONE))[
+            1:
+        ]
         write(out / f"sick_label.{name}.tsv", [(f"{row[1]} ||| {row[2]}", row[4]) for row in rows])
         write(out / f"sick_number.{name}.tsv", [(f"{row[1]} ||| {row[2]}", row[3]) for row in rows])
         if name == "train":
@@ -78,7 +80,9 @@ def pretrain(out: Path, kind: str, steps: int) -> Path:
     return run
 
 
-def finetune(out: Path, variant: str, task: str, more: list[str], seed: int, steps: int, pretrained: dict[str, Path]) -> float:
+def finetune(
+    out: Path, variant: str, task: str, more: list[str], seed: int, steps: int, pretrained: dict[str, Path]
+) -> float:
     """Fine-tune one variant on one task; return its first score on the test data."""
     run = out / "runs" / f"{task}-{variant.replace(' ', '_')}-{seed}"
     kind = "recurrent" if variant == "LSTM" else "gpt"
@@ -93,7 +97,15 @@ def finetune(out: Path, variant: str, task: str, more: list[str], seed: int, ste
     files: dict[str, Any] = {"valid": [out / f"{task}.valid.tsv"], "test": [out / f"{task}.test.tsv"]}
     if not (run / "README.md").exists():
         regard.train(
-            out / f"{task}.train.tsv", run, task="classify", start=start, steps=steps, seed=seed, set=how, quiet=True, **files
+            out / f"{task}.train.tsv",
+            run,
+            task="classify",
+            start=start,
+            steps=steps,
+            seed=seed,
+            set=how,
+            quiet=True,
+            **files,
         )
     return float(regard.load(run).evaluate([out / f"{task}.test.tsv"])[0][0].value)
 
@@ -104,7 +116,9 @@ def table(scores: dict[str, dict[str, list[float]]]) -> str:
     for variant, found in scores.items():
         means = [statistics.mean(found[task]) for task in TASKS if found.get(task)]
         cells = [
-            f"{statistics.mean(v):.1f}" + (f" ± {statistics.stdev(v):.1f}" if len(v) > 1 else "") if (v := found.get(t)) else ""
+            f"{statistics.mean(v):.1f}" + (f" ± {statistics.stdev(v):.1f}" if len(v) > 1 else "")
+            if (v := found.get(t))
+            else ""
             for t in TASKS
         ]
         rows.append([variant, f"{statistics.mean(means):.1f}" if len(means) == len(TASKS) else "", *cells])

@@ -55,6 +55,10 @@ class AttentionParts:
 
     def own(self, width: int, heads: int, number: int, length: int, *, both: bool) -> MultiHead:
         """Return the self-attention of layer `number`; positions go up to `length`."""
+        return MultiHead(width, heads, **self.own_parts(width, heads, number, length, both=both))
+
+    def own_parts(self, width: int, heads: int, number: int, length: int, *, both: bool) -> dict[str, Any]:
+        """Return the arguments of MultiHead for the self-attention of layer `number`."""
         k_width, v_width = (each or width // heads for each in (self.key_width, self.value_width))
         if self.position_way != "heads":
             where = inside(self.position, heads, width, both=both, key_width=k_width, value_width=v_width)
@@ -64,7 +68,7 @@ class AttentionParts:
             where = {"rotate": keys, "rotate_values": values}
         else:
             where = {}
-        return MultiHead(width, heads, **self._common(width, heads), **where)
+        return {**self._common(width, heads), **where}
 
     def before(self, number: int, length: int, width: int) -> nn.Module | None:
         """Return the module that brings positions in before layer `number`, if any; before layer 0 is the stem's."""

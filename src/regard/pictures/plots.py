@@ -139,7 +139,7 @@ def sinusoidal_variance(width: int = 128, distance: int = 50) -> Figure:
     marked = min(50, width)
     figure, axes = _plot(
         "k, the number of first components",
-        "variance of ⟨pₜ^{1…k}, pₜ₊τ^{1…k}⟩, % of k = d",
+        "variance of their product, % of k = d",
         f"What the first k components tell of distances up to {distance} (width {width})",
     )
     axes.plot(np.arange(1, width + 1), shares, color=ACCENT)
