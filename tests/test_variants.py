@@ -57,6 +57,7 @@ VARIANTS: dict[str, tuple[str, list[str]]] = {
     "convolution labels": ("classify", ["model.kind=convolution", "model.kernel=1", "model.position=none"]),
     "number": ("numbers", ["model.kind=gpt", "model.heads=2", "model.hidden=16", "model.language=0.5", "output.kind=number"]),
     "number of a pair": ("numbers", ["model.kind=bert", "model.heads=2", "model.hidden=16", "output.kind=number"]),
+    "frozen": ("classify", ["model.kind=bert", "model.heads=2", "model.hidden=16", "training.frozen=true"]),
     "matthews": ("classify", [*RECURRENT, "output.metric=matthews"]),
     "one way": ("classify", [*RECURRENT, "model.both_ways=false", "model.language=0.5", "output.pooling=last"]),
 }
