@@ -66,6 +66,7 @@ class Training(Section):
     precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products; weights are float32")
     compile: bool = Field(False, description="translate the loss to machine code first; minutes that pay on a GPU")
     seed: int = Field(1, ge=0, lt=2**63, description="governs weights, order and dropout")
+    frozen: bool = Field(False, description="only the head learns, from features of weights that stay as they are")
     start: str | None = Field(None, description="run whose weights and vocabulary this one began with; empty: none")
 
 

@@ -1,4 +1,6 @@
-"""The recurrent encoder–decoder against torch's cells and an additive-attention loop written from the paper."""
+"""The recurrent encoder–decoder, in both orders, against torch's cells and loops written from the papers."""
+
+from typing import Any
 
 import pytest
 import torch
@@ -7,20 +9,40 @@ from torch import nn
 from regard.attention import Context
 from regard.backbones.recurrent import BidirectionalRNN, CausalRNN
 from regard.inputs.embedding import positions_of
-from regard.models.bahdanau import SCORES, recurrent
+from regard.models.bahdanau import recurrent
 from regard.models.lstm import bilstm
+from regard.models.parts import SCORES
 from tests.models.networks import Converter, embedded
 
+CELLS = ["lstm", "gru", "rnn", "forgetting"]
 
-def cell_of(rnn: nn.RNNBase, kind: str, layer: str = "l0") -> nn.RNNCellBase:
-    width = rnn.hidden_size
-    cell: nn.RNNCellBase = (nn.LSTMCell if kind == "lstm" else nn.GRUCell)(rnn.input_size, width)
+
+class Forgets(nn.Module):
+    """h ← σ(θ_λᵀ x̄) ⊙ h + θ_xᵀ x̄, x̄ being x with a 1 appended, as it is lectured."""
+
+    def __init__(self, map: nn.Linear, width: int) -> None:
+        super().__init__()
+        theta = torch.cat((map.weight.T, map.bias.unsqueeze(0)))
+        self.theta_gate, self.theta_x, self.hidden_size = theta[:, :width], theta[:, width:], width
+
+    def forward(self, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        longer = torch.cat((x, torch.ones(1)))
+        return torch.sigmoid(self.theta_gate.T @ longer) * h + self.theta_x.T @ longer
+
+
+def cell_of(rnn: Any, kind: str, layer: str = "l0") -> Any:
+    if kind == "forgetting":
+        return Forgets(rnn.maps[layer == "l0_reverse"], rnn.hidden_size)
+    cells = {"lstm": nn.LSTMCell, "gru": nn.GRUCell, "rnn": nn.RNNCell}
+    cell = cells[kind](rnn.input_size, rnn.hidden_size)
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    cell.load_state_dict({name: getattr(rnn, f"{name}_{layer}") for name in names})
+    for name in names:  # the same parameters, so that their gradients can be compared
+        delattr(cell, name)
+        setattr(cell, name, getattr(rnn, f"{name}_{layer}"))
     return cell
 
 
-def walk(cell: nn.RNNCellBase, xs: torch.Tensor) -> tuple[list[torch.Tensor], object]:
+def walk(cell: Any, xs: torch.Tensor) -> tuple[list[torch.Tensor], object]:
     zero = torch.zeros(cell.hidden_size)
     state: object = (zero, zero) if isinstance(cell, nn.LSTMCell) else zero
     out = []
@@ -30,62 +52,94 @@ def walk(cell: nn.RNNCellBase, xs: torch.Tensor) -> tuple[list[torch.Tensor], ob
     return out, state
 
 
-def by_loop(model: Converter, sources: torch.Tensor, targets: torch.Tensor, kind: str) -> torch.Tensor:
-    """One row at a time, one step at a time: Bahdanau's equations with Luong's input feeding."""
+def read_by_loop(encoder: Any, words: torch.Tensor, kind: str) -> tuple[torch.Tensor, Any]:
+    """The encoder's states, and the decoder's first one: both directions projected, or one as it is."""
+    ahead, last_ahead = walk(cell_of(encoder.rnn, kind), words)
+    if not encoder.both_ways:
+        return torch.stack(ahead), last_ahead
+    back, last_back = walk(cell_of(encoder.rnn, kind, "l0_reverse"), words.flip(0))
+    states = encoder.states_proj(torch.stack([torch.cat(p) for p in zip(ahead, back[::-1], strict=True)]))
+    ends = zip(last_ahead, last_back, strict=True) if kind == "lstm" else [(last_ahead, last_back)]
+    hidden = [torch.tanh(proj(torch.cat(p))) for proj, p in zip(encoder.hidden_proj, ends, strict=True)]
+    return states, tuple(hidden) if kind == "lstm" else hidden[0]
+
+
+def by_loop(model: Converter, sources: torch.Tensor, targets: torch.Tensor, kind: str, order: str) -> torch.Tensor:
+    """One row at a time, one step at a time. before: w_i(t) = a(h_i, s_(t−1)), s_t = f([e(y_(t−1)); c_t], s_(t−1)).
+    after: s_t = f([e(y_(t−1)); o_(t−1)], s_(t−1)), w_i(t) = a(h_i, s_t). Both: o_t = tanh(W [s_t; c_t])."""
     encoder, decoder, logits = model.backbone, model.head.decoder, []
+    score, cell = decoder.glimpse.score, cell_of(decoder.rnn, kind)
     for source, target in zip(sources, targets, strict=True):
-        words = model.stem.table(source[source != 0])
-        width = words.shape[-1]
-        forward, backward = (cell_of(encoder.rnn, kind, name) for name in ("l0", "l0_reverse"))
-        ahead, last_ahead = walk(forward, words)
-        back, last_back = walk(backward, words.flip(0))
-        states = encoder.states_proj(torch.stack([torch.cat(p) for p in zip(ahead, back[::-1], strict=True)]))
-        ends = zip(last_ahead, last_back, strict=True) if kind == "lstm" else [(last_ahead, last_back)]
-        hidden = [torch.tanh(proj(torch.cat(p))) for proj, p in zip(encoder.hidden_proj, ends, strict=True)]
-        state = tuple(hidden) if kind == "lstm" else hidden[0]
-        cell, score, output, rows = (
-            cell_of(decoder.rnn, kind),
-            decoder.glimpse.score,
-            torch.zeros(width),
-            [],
-        )
+        states, state = read_by_loop(encoder, model.stem.table(source[source != 0]), kind)
+
+        def context(s: torch.Tensor, states: torch.Tensor = states) -> torch.Tensor:
+            q, keys = score.q_proj.weight @ s, [score.k_proj.weight @ h for h in states]
+            e = torch.stack([score.output.weight[0] @ torch.tanh(q + k) for k in keys])
+            return e.softmax(0) @ states
+
+        output, rows = torch.zeros(states.shape[-1]), []
         for token in [2, *target[target != 0][:-1].tolist()]:
-            state = cell(torch.cat((model.head.target.table.weight[token], output)), state)
-            h = state[0] if kind == "lstm" else state
-            e = torch.stack(
-                [score.output.weight[0] @ torch.tanh(score.q_proj.weight @ h + score.k_proj.weight @ s) for s in states]
-            )
-            output = torch.tanh(decoder.output_proj(torch.cat((h, e.softmax(0) @ states))))
+            word = model.head.target.table.weight[token]
+            c = context(state[0] if kind == "lstm" else state) if order == "before" else None
+            state = cell(torch.cat((word, output if c is None else c)), state)
+            s = state[0] if kind == "lstm" else state
+            c = context(s) if c is None else c
+            output = torch.tanh(decoder.output_proj(torch.cat((s, c))))
             rows.append(model.head.output(output))
         logits.append(torch.stack(rows))
     return torch.cat(logits)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_equals_a_loop_over_the_papers_equations(kind: str) -> None:
+@pytest.mark.parametrize("both_ways", [True, False])
+@pytest.mark.parametrize("order", ["before", "after"])
+@pytest.mark.parametrize("kind", CELLS)
+def test_each_order_equals_a_loop_over_its_equations_in_values_and_gradients(
+    kind: str, order: str, both_ways: bool
+) -> None:
     torch.manual_seed(0)
-    pair = recurrent(cell=kind, width=8, attention="additive", feeding=True, dropout=0.0)
+    pair = recurrent(cell=kind, width=8, attention="additive", order=order, both_ways=both_ways, dropout=0.0)
     model = Converter(pair, 12, 11).double().eval()
     source, target = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0]]), torch.tensor([[4, 5, 3], [6, 3, 0]])
     torch.set_default_dtype(torch.float64)
     try:
-        expected = by_loop(model, source, target, kind)
+        expected = by_loop(model, source, target, kind, order)
     finally:
         torch.set_default_dtype(torch.float32)
-    assert model.logits(source, target)[target != 0].allclose(expected, atol=1e-10)
+    found = model.logits(source, target)[target != 0]
+    assert found.allclose(expected, atol=1e-10)
+    upstream, weights = torch.randn_like(found), [*model.parameters()]
+    ours, theirs = (torch.autograd.grad((y * upstream).sum(), weights) for y in (found, expected))
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.allclose(other, atol=1e-10)
+
+
+def test_the_orders_differ_and_a_decoder_without_attention_has_none() -> None:
+    with pytest.raises(ValueError, match="pass a glimpse"):
+        recurrent(width=8, attention="none", order="before")
+    widths = {
+        order: recurrent(width=8, order=order, feeding=fed).decoder.rnn.input_size
+        for order, fed in (("after", None), ("before", None), ("both", False))
+    }
+    assert widths == {"after": 16, "before": 16, "both": 8}
 
 
 KINDS = [("none", 0), ("mean", 0), *((score, heads) for score in SCORES for heads in (0, 1, 4))]
 
 
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
-@pytest.mark.parametrize("feeding", [True, False])
-@pytest.mark.parametrize(("attention", "heads"), KINDS)
+VARIANTS = [
+    *((cell, "after", fed, True, *kind) for cell in ("lstm", "gru") for fed in (True, False) for kind in KINDS),
+    *(("gru", "before", fed, True, *kind) for fed in (True, False) for kind in KINDS[1:]),
+    *((cell, order, None, False, "dot", 0) for cell in CELLS for order in ("before", "after")),
+]
+
+
+@pytest.mark.parametrize(("cell", "order", "feeding", "both_ways", "attention", "heads"), VARIANTS)
 def test_every_kind_steps_as_it_trains_and_ignores_padding(
-    cell: str, feeding: bool, attention: str, heads: int
+    cell: str, order: str, feeding: bool | None, both_ways: bool, attention: str, heads: int
 ) -> None:
     torch.manual_seed(0)
-    pair = recurrent(cell=cell, width=8, layers=2, attention=attention, heads=heads, feeding=feeding, dropout=0.0)
+    how: dict[str, Any] = {"order": order, "feeding": feeding, "both_ways": both_ways}
+    pair = recurrent(cell=cell, width=8, layers=2, attention=attention, heads=heads, dropout=0.0, **how)
     model = Converter(pair, 12, 11).double()
     source, target = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0]]), torch.tensor([[4, 5, 7, 3], [6, 3, 0, 0]])
     full = model.logits(source, target)
@@ -114,7 +168,7 @@ def test_every_kind_steps_as_it_trains_and_ignores_padding(
 SCATTERED = torch.tensor([[0, 1, 2, 3], [-1, 0, -1, 1], [0, -1, -1, -1], [-1, -1, -1, -1]])
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("kind", CELLS)
 def test_a_reader_equals_cells_walked_both_ways_over_what_is_no_padding(kind: str) -> None:
     torch.manual_seed(0)
     reader, x = BidirectionalRNN(kind, 6, 10, 1, 0.0), torch.randn(4, 4, 6)
@@ -129,7 +183,7 @@ def test_a_reader_equals_cells_walked_both_ways_over_what_is_no_padding(kind: st
         assert found[~real].eq(0).all()
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("kind", CELLS)
 def test_a_row_of_padding_leaves_its_state_alone(kind: str) -> None:
     torch.manual_seed(0)
     causal = CausalRNN(kind, 6, 6, 2, 0.0)

@@ -310,14 +310,44 @@ def test_products_of_positions_coincide_for_every_start() -> None:
         assert np.allclose(line.get_ydata(), expected, atol=1e-3)
 
 
-def test_the_variance_of_products_sits_in_the_first_fifty_components() -> None:
+def test_the_first_fifty_components_have_four_fifths_of_the_variance_of_products() -> None:
+    """Var_τ ⟨p_t^{1…k}, p_(t+τ)^{1…k}⟩, τ = 0 … 50, d = 128: 80 % at k = 50, by a loop over prefixes and distances."""
     axes = pictures.sinusoidal_variance(width=128, distance=50).axes[0]
-    heights = np.array([bar.get_height() for bar in axes.patches])
-    expected = np.repeat((np.cos(angles(np.arange(51), 128)) / 2).var(axis=0), 2)
-    assert np.allclose(heights, expected, atol=1e-6)
-    share = 100 * expected[:50].sum() / expected.sum()
-    assert share > 95
-    assert f"{share:.1f} %" in axes.texts[0].get_text()
+    drawn = axes.lines[0].get_ydata()
+    table = np.stack([f(angles(np.arange(400), 128)) for f in (np.sin, np.cos)], -1).reshape(400, 128)
+
+    def variance(k: int) -> float:
+        products = [np.mean([table[t, :k] @ table[t + tau, :k] for t in range(300)]) for tau in range(51)]
+        return float(np.var(products))
+
+    for k in (2, 20, 50, 100):
+        assert drawn[k - 1] == pytest.approx(100 * variance(k) / variance(128), abs=0.01)
+    assert 79 < drawn[49] < 82
+    assert axes.texts[0].get_text() == "80 % at k = 50"
+
+
+def test_tables_of_positions_stand_side_by_side() -> None:
+    figure = pictures.position_tables({"one": np.eye(4), "two": -np.ones((3, 5))}, "tables")
+    drawn = [axes for axes in figure.axes if axes.images]
+    assert [axes.get_title() for axes in drawn] == ["one", "two"]
+    assert drawn[1].images[0].get_array().shape == (3, 5)
+    assert drawn[0].images[0].get_clim() == (-1.0, 1.0)
+    with pytest.raises(UserError, match="no table of positions"):
+        pictures.position_tables({})
+
+
+def test_lecture_colours_show_large_weights_white_and_only_inside() -> None:
+    weights = np.array([[0.0, 1.0]])
+    with pictures.coloured("lecture"):
+        image = pictures.alignment(weights, ["a"], ["b", "c"]).axes[0].images[0]
+        assert image.to_rgba(1.0)[:3] == (1.0, 1.0, 1.0)
+        assert image.to_rgba(0.0)[:3] == (0.0, 0.0, 0.0)
+        written = pictures.alignment(weights, ["a"], ["b", "c"]).axes[0].texts
+        assert [text.get_color() for text in written] == ["white", "#1b2330"]  # each can be read
+    plain = pictures.alignment(weights, ["a"], ["b", "c"]).axes[0].images[0]
+    assert sum(plain.to_rgba(1.0)[:3]) < sum(plain.to_rgba(0.0)[:3])
+    with pytest.raises(UserError, match="--colours pink: expected one of regard, lecture"), pictures.coloured("pink"):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.equation import AnyMask, default_positions
+from regard.attention.fast import reason
 from regard.attention.layer import Attention, AttentionState, Context
 from regard.attention.mixing import Mix, weighted_sum
 from regard.attention.normalisers import Normaliser, softmax
@@ -23,8 +25,10 @@ Project = Callable[[int, int], nn.Module]
 class MultiHead(nn.Module):
     """y = W_O [head_1; …; head_H], head_h = attention(W_Q x, W_K c, W_V c)_h (Vaswani et al. 2017, 3.2.2).
 
-    Each head is `width / heads` wide, so the number of parameters does not depend on the number of heads. With fewer
-    `groups` than heads, neighbouring heads share keys and values (grouped-query attention; one group is multi-query).
+    Each head is `width / heads` wide, so the number of parameters does not depend on the number of heads; `key_width`
+    (d_k) and `value_width` (d_v) set the widths of queries and keys, and of values, apart from it. `rotate` brings
+    positions into queries and keys, `rotate_values` into values. With fewer `groups` than heads, neighbouring heads
+    share keys and values (grouped-query attention; one group is multi-query).
     `project` makes the projections: nn.Linear shows every head the whole x; `pieces(heads)` cuts x into pieces first.
     """
 
@@ -36,7 +40,10 @@ class MultiHead(nn.Module):
         groups: int | None = None,
         context_width: int | None = None,
         score: Score = scaled_dot,
+        key_width: int | None = None,
+        value_width: int | None = None,
         rotate: Rotate | None = None,
+        rotate_values: Rotate | None = None,
         bias: BiasFunction | None = None,
         normalise: Normaliser = softmax,
         mix: Mix = weighted_sum,
@@ -44,15 +51,19 @@ class MultiHead(nn.Module):
     ) -> None:
         super().__init__()
         groups = heads if groups is None else groups
-        _divides(width, heads, groups)
+        _divides(width, heads, groups, given=key_width is not None and value_width is not None)
         self.heads, self.groups = heads, groups
-        head_width, context_width = width // heads, context_width or width
+        context_width, key_width, value_width = (
+            context_width or width,
+            key_width or width // heads,
+            value_width or width // heads,
+        )
         self.width, self.context_width = width, context_width
-        self.q_proj = project(width, width)
-        self.k_proj = project(context_width, groups * head_width)
-        self.v_proj = project(context_width, groups * head_width)
-        self.output_proj = nn.Linear(width, width)
-        self.rotate = rotate
+        self.q_proj = project(width, heads * key_width)
+        self.k_proj = project(context_width, groups * key_width)
+        self.v_proj = project(context_width, groups * value_width)
+        self.output_proj = nn.Linear(heads * value_width, width)
+        self.rotate, self.rotate_values = rotate, rotate_values
         self.attention = Attention(score=score, bias=bias, normalise=normalise, mix=mix)
         for layer in (self.q_proj, self.k_proj, self.v_proj, self.output_proj):
             if isinstance(layer, nn.Linear):
@@ -107,8 +118,9 @@ class MultiHead(nn.Module):
         return [p for part in (self.v_proj, self.output_proj) for p in part.parameters() if p.dim() > 1]
 
     def _project(self, values: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys and values (batch, groups, n, d)."""
+        """Return keys (batch, groups, n, d_k) and values (batch, groups, n, d_v)."""
         k, v = (self._heads(project(values), self.groups) for project in (self.k_proj, self.v_proj))
+        v = v if self.rotate_values is None else self.rotate_values(v, positions)
         return k if self.rotate is None else self.rotate(k, positions), v
 
     @staticmethod
@@ -139,8 +151,15 @@ def pieces(heads: int) -> Project:
     return partial(Pieces, pieces=heads)
 
 
-def _divides(width: int, heads: int, groups: int) -> None:
-    if heads < 1 or width % heads:
+def unfused(network: nn.Module) -> list[str]:
+    """Return a sentence for each reason why multi-head attentions of a network go without the fused kernel."""
+    found = [layer.attention for layer in network.modules() if isinstance(layer, MultiHead)]
+    whys = Counter(reason(score=a.score, bias=a.bias, normalise=a.normalise, mix=a.mix) for a in found)
+    return [f"{count} of {len(found)} attentions take the plain form: {why}" for why, count in whys.items() if why]
+
+
+def _divides(width: int, heads: int, groups: int, *, given: bool) -> None:
+    if heads < 1 or (width % heads and not given):
         near = [h for h in range(1, width + 1) if width % h == 0]
         best = min(near, key=lambda h: abs(h - heads))
         raise ValueError(

@@ -2,7 +2,7 @@
 
 Three kinds, by where they act:
 - tables, `table(positions) -> (..., n, width)`: Sinusoidal, LearnedTable, RecurrentTable, Floater. `Added` and
-  `Concatenated` bring a table into an input; `AddedToHeads` brings it into queries and keys inside a layer.
+  `Concatenated` bring a table into an input; `AddedToHeads` brings it into queries, keys and values inside a layer.
 - rotations, `rotate(x, positions) -> x`, applied to queries and keys before the score: Rotary, AddedToHeads. They see
   one tensor at a time so that keys are turned once, when they are stored.
 - biases, `bias(q, k, q_pos, k_pos) -> (..., m, n)`, added to the scores after scaling: Alibi, T5, Shaw,
@@ -158,7 +158,10 @@ class Concatenated(nn.Module):
 
 
 class AddedToHeads(nn.Module):
-    """q_t + p_t and k_t + p_t in every head of a layer, values untouched; x is (batch, heads, n, width)."""
+    """q_t + p_t and k_t + p_t in every head of a layer, as `rotate`; v_t + p_t too as `rotate_values`, as lectured.
+
+    x is (batch, heads, n, width); all heads have the same p_t.
+    """
 
     def __init__(self, table: nn.Module) -> None:
         super().__init__()

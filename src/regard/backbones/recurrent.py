@@ -1,9 +1,12 @@
 """Recurrent encoder and decoder: nothing but the last state crosses, or a glimpse of all encoder states at every step.
 
-    h_t = RNN([e(y_(t−1)); o_(t−1)], h_(t−1))        c_t = glimpse(h_t, encoder states)        o_t = tanh(W [h_t; c_t])
+    before   c_t = glimpse(s_(t−1))      s_t = RNN([e(y_(t−1)); c_t], s_(t−1))            Bahdanau et al. 2015, 3.1
+    after    s_t = RNN([e(y_(t−1)); o_(t−1)], s_(t−1))      c_t = glimpse(s_t)             Luong et al. 2015, 3 and 3.3
+    both     o_t = tanh(W [s_t; c_t])
 
-The glimpse is nothing (Sutskever et al. 2014), the mean of the states, or attention (Bahdanau et al. 2015, Luong et al.
-2015). Feeding o_(t−1) back is Luong's input feeding (3.3); without it all steps of a known target run at once.
+The glimpse at the encoder's states is nothing (Sutskever et al. 2014), their mean (1/N) Σ h_i, or attention. `before`
+begins with c_0 from s_(−1), the encoder's last state, and y_(−1) = START. Feeding o_(t−1) back is Luong's input
+feeding; without it the order `after` runs all steps of a known target at once.
 
 Alone, an RNN is a backbone like a Transformer: `BidirectionalRNN` reads both ways, `CausalRNN` forward only.
 """
@@ -28,24 +31,30 @@ from regard.attention import (
     scores,
 )
 from regard.attention.equation import AnyMask, default_positions
+from regard.attention.positions import BiasFunction
 from regard.layers.dropout import Dropout
-from regard.layers.recurrence import Hidden, cells, walk
+from regard.layers.recurrence import Hidden, cells, memories, walk
 from regard.layers.residual import Residual
 
 
 class RecurrentEncoder(nn.Module):
-    """A bidirectional RNN. Its last states, and all states if they are `seen`, are projected to the decoder's width."""
+    """An RNN that reads both ways; its last states, and all states if they are `seen`, are projected to the decoder's
+    width. One that reads forward only hands its states over as they are: s_(−1) is its last state."""
 
-    def __init__(self, kind: str, width: int, layers: int, dropout: float, *, seen: bool) -> None:
+    def __init__(
+        self, kind: str, width: int, layers: int, dropout: float, *, seen: bool, both_ways: bool = True
+    ) -> None:
         super().__init__()
-        self.rnn = cells(kind, width, width, layers, dropout, both=True)
-        self.layers, self.dropout = layers, Dropout(dropout)
-        self.states_proj = nn.Linear(2 * width, width) if seen else None
-        self.hidden_proj = nn.ModuleList([nn.Linear(2 * width, width) for _ in range(2 if kind == "lstm" else 1)])
+        self.rnn = cells(kind, width, width, layers, dropout, both=both_ways)
+        self.layers, self.dropout, self.both_ways = layers, Dropout(dropout), both_ways
+        self.states_proj = nn.Linear(2 * width, width) if seen and both_ways else None
+        self.hidden_proj = nn.ModuleList([nn.Linear(2 * width, width) for _ in range(memories(kind) * both_ways)])
 
     def forward(self, context: Context) -> Context:
         x = context.values
         states, last = walk(self.rnn, x, context.where())
+        if not self.both_ways:
+            return context._replace(values=self.dropout(states), positions=context.where(), hidden=last)
         both = (h.view(self.layers, 2, len(x), -1).transpose(1, 2).flatten(2) for h in last)
         hidden = tuple(torch.tanh(proj(h)) for proj, h in zip(self.hidden_proj, both, strict=True))
         seen = states if self.states_proj is None else self.dropout(self.states_proj(states))
@@ -70,7 +79,7 @@ class BidirectionalRNN(nn.Module):
 class Attentive(nn.Module):
     """Self-attention over the states of an RNN, with the path `around` it."""
 
-    def __init__(self, reader: BidirectionalRNN, attention: Layer, around: Residual, *, mask: Mask = padding) -> None:
+    def __init__(self, reader: nn.Module, attention: Layer, around: Residual, *, mask: Mask = padding) -> None:
         super().__init__()
         self.reader, self.attention, self.around, self.mask = reader, attention, around, mask
 
@@ -115,11 +124,16 @@ class Glimpse(nn.Module):
     The same interface as MultiHead, which is the key/query/value and multi-head form of a glimpse.
     """
 
-    def __init__(self, score: scores.Score, normalise: normalisers.Normaliser = normalisers.softmax) -> None:
+    def __init__(
+        self,
+        score: scores.Score,
+        normalise: normalisers.Normaliser = normalisers.softmax,
+        bias: BiasFunction | None = None,
+    ) -> None:
         super().__init__()
         self.score = score
         compare = score.compare if isinstance(score, scores.Additive | scores.MLP) else score
-        self.attention = Attention(score=compare, normalise=normalise)
+        self.attention = Attention(score=compare, bias=bias, normalise=normalise)
 
     def forward(
         self,
@@ -152,7 +166,7 @@ class FirstHidden(nn.Module):
 
     def __init__(self, kind: str, memory_width: int, width: int, layers: int) -> None:
         super().__init__()
-        self.shape = (2 if kind == "lstm" else 1, layers, width)
+        self.shape = (memories(kind), layers, width)
         self.proj = nn.Linear(memory_width, self.shape[0] * layers * width)
 
     def forward(self, memory: Context) -> Hidden:
@@ -177,7 +191,8 @@ class RecurrentDecoderState:
 
 class RecurrentDecoder(nn.Module):
     """An RNN that writes one token after the other. `glimpse` is None or a layer that attends to the memory under the
-    mask `across`.
+    mask `across`; `before` the step, from the last state, or after it, from the new one. `feeding` gives the last
+    output to the next step.
 
     The memory brings the first hidden states, or `first` makes them from the memory.
     """
@@ -191,12 +206,15 @@ class RecurrentDecoder(nn.Module):
         dropout: float,
         *,
         feeding: bool,
+        before: bool = False,
         across: Mask = padding,
         first: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        self.rnn = cells(kind, (2 if feeding else 1) * width, width, layers, dropout, both=False)
-        self.glimpse, self.feeding, self.across, self.first = glimpse, feeding, across, first
+        if before and glimpse is None:
+            raise ValueError("before=True looks at the memory before each step: pass a glimpse to look with")
+        self.rnn = cells(kind, (1 + feeding + before) * width, width, layers, dropout, both=False)
+        self.glimpse, self.feeding, self.before, self.across, self.first = glimpse, feeding, before, across, first
         self.output_proj = nn.Linear(width if glimpse is None else 2 * width, width)
         self.dropout = Dropout(dropout)
 
@@ -229,24 +247,50 @@ class RecurrentDecoder(nn.Module):
                 )
             state = self.start(memory)
         values, positions = x.values, x.where()
+        if self.before and not self.feeding:
+            return self._looking_first(values, positions, memory, state)
         if not self.feeding:
             return self._steps(values, positions, memory, state)
+        step = self._looking_first if self.before else self._steps
         outputs = []
         for t in range(values.shape[1]):
             fed = torch.cat((values[:, t : t + 1], state.output.unsqueeze(1)), -1)
-            y, state = self._steps(fed, positions[..., t : t + 1], memory, state)
+            y, state = step(fed, positions[..., t : t + 1], memory, state)
             outputs.append(y)
         return torch.cat(outputs, 1), state
+
+    def _looking_first(
+        self, x: Tensor, positions: Tensor, memory: Context | None, state: RecurrentDecoderState
+    ) -> tuple[Tensor, RecurrentDecoderState]:
+        """Take some steps, each after a glimpse from the state before it. Their outputs are made at once."""
+        assert self.glimpse is not None
+        hidden, seen = state.hidden, state.memory
+        states, looks = [], []
+        for t in range(x.shape[1]):
+            where = positions[..., t : t + 1]
+            looked, seen = self.glimpse(hidden[0][-1].unsqueeze(1), memory, where, self.across.at(where), seen)
+            y, hidden = self._next(torch.cat((x[:, t : t + 1], looked), -1), hidden)
+            states.append(y)
+            looks.append(looked)
+        output = self._output(torch.cat((torch.cat(states, 1), torch.cat(looks, 1)), -1))
+        return self.dropout(output), RecurrentDecoderState(hidden, output[:, -1], seen)
 
     def _steps(
         self, x: Tensor, positions: Tensor, memory: Context | None, state: RecurrentDecoderState
     ) -> tuple[Tensor, RecurrentDecoderState]:
         """Take some steps whose inputs are all known."""
-        y, hidden = self.rnn(x, state.hidden if len(state.hidden) == 2 else state.hidden[0])
+        y, hidden = self._next(x, state.hidden)
         read, seen = y, state.memory
         if self.glimpse is not None:
             looked, seen = self.glimpse(y, memory, positions, self.across.at(positions), seen)
             read = torch.cat((y, looked), -1)
-        output = torch.tanh(self.output_proj(self.dropout(read)))
-        hidden = hidden if isinstance(hidden, tuple) else (hidden,)
+        output = self._output(read)
         return self.dropout(output), RecurrentDecoderState(hidden, output[:, -1], seen)
+
+    def _next(self, x: Tensor, hidden: Hidden) -> tuple[Tensor, Hidden]:
+        y, after = self.rnn(x, hidden if len(hidden) == 2 else hidden[0])
+        return y, after if isinstance(after, tuple) else (after,)
+
+    def _output(self, read: Tensor) -> Tensor:
+        output: Tensor = torch.tanh(self.output_proj(self.dropout(read)))
+        return output

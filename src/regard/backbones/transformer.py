@@ -41,11 +41,13 @@ class FeedForward(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Attention and feed-forward, each with a path around it."""
+    """Attention and feed-forward, each with a path around it. `place` brings positions into what the layer reads."""
 
-    def __init__(self, attention: Layer, feed: FeedForward, residual: Callable[[], Residual]) -> None:
+    def __init__(
+        self, attention: Layer, feed: FeedForward, residual: Callable[[], Residual], place: nn.Module | None = None
+    ) -> None:
         super().__init__()
-        self.attention, self.feed = attention, feed
+        self.attention, self.feed, self.place = attention, feed, place
         self.around_attention, self.around_feed = residual(), residual()
 
     def forward(
@@ -59,6 +61,7 @@ class EncoderLayer(nn.Module):
         """Attend from x to itself, with a state to what came before as well; or to a context of other inputs to this
         layer, which are normalised as x is (memories of earlier segments, the other stream of two)."""
         around = self.around_attention
+        x = x if self.place is None else self.place(x, positions)
         seen = None if context is None else context._replace(values=around.enter(context.values))
         y, state = self.attention(around.enter(x), seen, positions, mask, state)
         x = around.leave(x, y)
@@ -146,11 +149,19 @@ class DecoderState:
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention, cross-attention to a memory, and feed-forward, each with a path around it."""
+    """Self-attention, cross-attention to a memory, and feed-forward, each with a path around it. `place` brings
+    positions into what the layer reads."""
 
-    def __init__(self, own: Layer, cross: Layer, feed: FeedForward, residual: Callable[[], Residual]) -> None:
+    def __init__(
+        self,
+        own: Layer,
+        cross: Layer,
+        feed: FeedForward,
+        residual: Callable[[], Residual],
+        place: nn.Module | None = None,
+    ) -> None:
         super().__init__()
-        self.own, self.cross, self.feed = own, cross, feed
+        self.own, self.cross, self.feed, self.place = own, cross, feed, place
         self.around_own, self.around_cross, self.around_feed = residual(), residual(), residual()
 
     def forward(
@@ -162,6 +173,7 @@ class DecoderLayer(nn.Module):
         states: tuple[State | None, State | None] = (None, None),
     ) -> tuple[Tensor, tuple[State | None, State | None]]:
         """Return features and states. `masks` and `states` are those of self-attention and of cross-attention."""
+        x = x if self.place is None else self.place(x, positions)
         y, own = self.own(self.around_own.enter(x), None, positions, masks[0], states[0])
         x = self.around_own.leave(x, y)
         y, cross = self.cross(self.around_cross.enter(x), memory, positions, masks[1], states[1])

@@ -151,6 +151,8 @@ def predict(
     top_k: Annotated[int | None, typer.Option(help="sample among the k most probable")] = None,
     top_p: Annotated[float | None, typer.Option(help="sample among the most probable that make up p")] = None,
     seed: Annotated[int | None, typer.Option(help="of sampling; 1 by default")] = None,
+    choices: Annotated[str | None, typer.Option(metavar="A,B,C", help="language models: answer with the likeliest of these; blanks count; --json ranks all")] = None,
+    before: Annotated[str | None, typer.Option(metavar="TEXT|FILE", help="language models: put this before each text, such as examples to follow")] = None,
     alignment: Annotated[str | None, typer.Option(metavar="hard|soft", help="where each output word looked: 0-0 1-2, or JSON weights")] = None,
     embeddings: Annotated[bool, typer.Option("--embeddings", help="the vector of each text as a JSON array, with --json those of its words too")] = False,
     with_score: Annotated[bool, typer.Option("--with-score", help="log-probability before each answer")] = False,
@@ -176,14 +178,19 @@ def predict(
         "minimum": minimum,
         "longest": longest,
     }
-    looks |= {"alignment": alignment, "embeddings": embeddings}
+    looks |= {
+        "alignment": alignment,
+        "embeddings": embeddings,
+        "choices": choices,
+        "before": predicting.text_of(before),
+    }
     if text and file is not None:
         raise UserError(f"--file {file}: leave it out, or the texts.")
     model = predicting.load(run, others or [], device)
     changes = predicting.changes(looks, draws, sample=sample or model.task.output.draws)
     engines.use(model, engine, changes, say)
     plain = not (with_score or as_json)
-    if plain and text and len(text) == 1 and predicting.stream(model, text[0], changes, sys.stdout):
+    if plain and choices is None and text and len(text) == 1 and predicting.stream(model, text[0], changes, sys.stdout):
         return
     lines, origin = predicting.texts(model, text or [], file, say, skip_faults=skip_faults)
     told_of = say if skip_faults else None
@@ -228,20 +235,31 @@ def evaluate(
 @app.command(short_help="Draw where the model looked.")
 def show(
     run: Run,
-    text: Annotated[list[str], typer.Argument(metavar="TEXT…", help="texts to answer and look into")],
+    text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT…]", help="texts to answer and look into")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help=".png or .svg picture, .html page, .npz numbers")] = Path("attention.png"),
     answer: Annotated[str | None, typer.Option("--answer", help="look at this answer rather than the model's own")] = None,
     grid: Annotated[bool, typer.Option("--grid", help="every layer and head in one picture")] = False,
     device: Device = None,
+    positions: Annotated[bool, typer.Option("--positions", help="the tables of positions in place of a text")] = False,
+    colours: Annotated[str, typer.Option("--colours", help="of pictures: regard (dark is large) or lecture (white is large)")] = "regard",
 ) -> None:  # fmt: skip
     """Draw where the model looked.
 
     Example: regard show runs/fre bonjour -o bonjour.html
     """
+    from regard import pictures
     from regard.commands import predict as predicting
     from regard.commands import show as showing
+    from regard.errors import UserError
 
-    print(showing.show(predicting.load(run, [], device), text, output, answer=answer, grid=grid))
+    if positions == bool(text):
+        raise UserError("show draws a text, or with --positions the tables of positions: expected one of them.")
+    with pictures.coloured(colours):
+        model = predicting.load(run, [], device)
+        if positions:
+            print(showing.show_positions(model, output))
+        else:
+            print(showing.show(model, text or [], output, answer=answer, grid=grid))
 
 
 @app.command(short_help="Show what a run is: its data, settings, size and scores.")

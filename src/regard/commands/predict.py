@@ -68,6 +68,15 @@ def changes(looks: dict[str, Any], draws: dict[str, Any], *, sample: bool) -> di
     return {"seed": 1, **given} if sample else given
 
 
+def text_of(given: str | None) -> str | None:
+    """Return a text that is given as such, or as the name of a file."""
+    try:
+        path = None if given is None or len(given) > 255 else Path(given)
+        return given if path is None or not path.is_file() else path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{given}: cannot be read as UTF-8 text: {error}.") from error
+
+
 def _option(name: str) -> str:
     return "--" + name.replace("_", "-")
 

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from regard import pictures
 from regard.errors import UserError
 from regard.inputs.input import readable
 from regard.inspection import page
 from regard.inspection.figure import figure_of
+from regard.inspection.positions import position_tables
 from regard.runs.model import Model
 
 SUFFIXES = (".png", ".svg", ".html", ".npz")
+
+
+def show_positions(model: Model, path: Path) -> Path:
+    """Draw the tables of positions of a model, or write them as .npz."""
+    tables = position_tables(model.network)
+    if path.suffix.lower() == ".npz":
+        return _saved(path, tables)
+    names = {
+        name.removesuffix(".place").removeprefix("stem.").replace("embedding", "input"): table
+        for name, table in tables.items()
+    }
+    return pictures.save(pictures.position_tables(names, f"{model.folder.name}: positions"), path)
 
 
 def show(model: Model, texts: Sequence[str], path: Path, *, answer: str | None = None, grid: bool = False) -> Path:
@@ -50,6 +65,10 @@ def _refuse(texts: Sequence[object], path: Path, answer: str | None, grid: bool)
 def _numbers(path: Path, exhibit: page.Exhibit) -> Path:
     arrays = {m.name: np.asarray(m.weights) for m in exhibit.maps}
     arrays |= {side: np.array(tokens) for side, tokens in exhibit.tokens().items()}
+    return _saved(path, arrays)
+
+
+def _saved(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Path:
     try:
         with path.open("wb") as file:  # by its name, .NPZ would become .NPZ.npz
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]

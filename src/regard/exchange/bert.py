@@ -22,6 +22,7 @@ from regard.exchange.kind import (
     out_of_rows,
     pick,
     published_id,
+    refuse_parts,
     unless,
 )
 from regard.inputs.input import Batch, Use
@@ -115,6 +116,7 @@ def settings(facts: Facts, parts: Parts) -> dict[str, Any]:
 def refuse(config: FillSettings) -> None:
     """Refuse what BERT cannot express."""
     unless(config.model.kind == "bert", config, "model.kind", KIND.architecture, "it is another network")
+    refuse_parts(config, KIND.architecture)
     unless(config.model.norm == "post", config, "model.norm", KIND.architecture, "it normalises after each part (post)")
 
 

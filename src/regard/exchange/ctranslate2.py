@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from regard.attention import MultiHead
 from regard.backbones.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward
 from regard.errors import UserError
+from regard.exchange.kind import refuse_parts
 from regard.inputs.embedding import Embedding
 from regard.inputs.tokens import TokenStem
 from regard.layers.stem import Marks
@@ -102,6 +103,7 @@ def refuse(model: Model) -> None:
     encoder = model.config.encoder.kind
     if encoder != "own":
         raise UserError(f"encoder.kind is {encoder}: CTranslate2 cannot express it, because it has its own encoder.")
+    refuse_parts(model.config, "CTranslate2")
     if settings.position in REASONS:
         reason = REASONS[settings.position]
         raise UserError(f"model.position is {settings.position}: CTranslate2 cannot express it, because {reason}.")

@@ -33,6 +33,7 @@ from regard.exchange.kind import (
     out_of_rows,
     pick,
     published_id,
+    refuse_parts,
     unless,
 )
 from regard.inputs.input import Batch, Use
@@ -132,6 +133,7 @@ def refuse(config: ContinueSettings) -> None:
     model, architecture = config.model, KIND.architecture
     unless(model.kind == "gpt", config, "model.kind", architecture, "it is another network")
     assert model.kind == "gpt"
+    refuse_parts(config, KIND.architecture)
     unless(model.position == "learned", config, "model.position", architecture, "its positions are a learned table")
     unless(model.norm == "pre", config, "model.norm", architecture, "it normalises before each part (pre)")
     reason = "its output layer has none: train with --set model.bias=false"

@@ -61,6 +61,24 @@ def unless(expressible: bool, config: Config, key: str, architecture: str, reaso
         raise UserError(f"{key} is {value}: {architecture} cannot express it, because {reason}.")
 
 
+PLAIN: dict[str, Any] = {
+    "score": "scaled_dot",
+    "normaliser": "softmax",
+    "heads_see": "all",
+    "key_width": None,
+    "value_width": None,
+    "position_way": "added",
+    "position_layers": "first",
+}  # parts of published attentions
+
+
+def refuse_parts(config: Config, architecture: str) -> None:
+    """Refuse attentions of other parts than published models have."""
+    for name, plain in PLAIN.items():
+        expressible = getattr(config.model, name, plain) == plain
+        unless(expressible, config, f"model.{name}", architecture, f"its attention has only {plain or 'width ÷ heads'}")
+
+
 def into_rows(published: Tensor, vocabulary: Tokenizer, new: float = 0.0) -> Tensor:
     """Return rows in the order of our ids; tokens that the published model lacks have `new` everywhere."""
     if not isinstance(vocabulary, PublishedTokenizer):

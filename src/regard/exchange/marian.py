@@ -30,6 +30,7 @@ from regard.exchange.kind import (
     out_of_rows,
     pick,
     published_id,
+    refuse_parts,
     unless,
 )
 from regard.inputs.input import Use
@@ -178,6 +179,7 @@ def refuse(architecture: str, config: ConvertSettings) -> None:
     unless(model.kind == "transformer", config, "model.kind", architecture, "it is another network")
     assert model.kind == "transformer"
     unless(config.encoder.kind == "own", config, "encoder.kind", architecture, "it has an encoder of its own")
+    refuse_parts(config, architecture)
     unless(model.position == "sinusoidal", config, "model.position", architecture, "its positions are sinusoidal")
     reason = "it has vectors of tokens only: train with --set model.ngrams=1"
     unless(model.ngrams == 1, config, "model.ngrams", architecture, reason)

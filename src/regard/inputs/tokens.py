@@ -18,7 +18,7 @@ from regard import metrics
 from regard.attention import Context
 from regard.config import Section, Tables
 from regard.data.batches import pad
-from regard.data.format import Format
+from regard.data.format import Format, few
 from regard.data.recognition import Files, recognise_files
 from regard.data.store import Field, id_dtype
 from regard.data.survey import Survey
@@ -36,12 +36,14 @@ from regard.text import labels, scripts
 from regard.text.closed import closed_level
 from regard.text.composed import decompose
 from regard.text.stream import plain, shielded
-from regard.text.tokenizer import END, START, SUB_WORDS, Tokenizer, choose_level
+from regard.text.tokenizer import END, START, SUB_WORDS, UNKNOWN, Tokenizer, choose_level
 
 Level = Literal["characters", "words", "symbols", "bpe", "unigram"]
 BEGIN, FINISH, FINIS = "▶", "■", "∎"  # START and END in pictures; the end alone
 OFTEN, SPEED = 200, 5_000  # times that little text is seen in the minutes of a training, at so many tokens a second
 LEAST = 0.7  # minutes of a training
+NAME = "\t"  # before a name that is one token at the level of characters
+BORDER, EDGE = " ||| ", "‖"  # between the parts of a text, where END stands; in pictures
 PARTS = ("words", *SUB_WORDS)  # levels whose tokens may be parts of a word: at that of words, its punctuation marks
 
 
@@ -152,7 +154,9 @@ class Tokens(Input[str]):
     def learn(cls, how: TokenSettings, use: Use, sources: Sequence[str], origin: Input[Any] | None) -> Self:
         before = origin if isinstance(origin, Tokens) else None
         if not isinstance(how, UnitSettings):
-            cleaned = (_cleaned(text, use, how.level) for text in sources)
+            parted = [_parts(_cleaned(text, use, how.level), use) for text in sources]
+            names = _names(parted) if how.level == "characters" else frozenset()
+            cleaned = (NAME + part if part in names else part for parts in parted for part in parts)
             tokens = before.alphabet if before else _learned(cleaned, how.level, how)
             return cls(tokens, None, how, use)
         closed = (" ".join(map(labels.closed, split_words(text))) for text in sources)
@@ -183,8 +187,20 @@ class Tokens(Input[str]):
     def encode(self, sources: Sequence[str]) -> list[Row]:
         if self.sentences is not None:
             return self.sentences.encode([split_words(unicodedata.normalize("NFC", text)) for text in sources])
-        cleaned = [_cleaned(text, self.use, self.alphabet.level) for text in sources]
-        return [(ids,) for ids in self.alphabet.encode_batch(cleaned)]
+        parted = [self._parted(text) for text in sources]
+        encoded = iter(self.alphabet.encode_batch([part for parts in parted for part in parts]))
+        return [(_with_ends([next(encoded) for _ in parts]),) for parts in parted]
+
+    def _parted(self, source: str) -> list[str]:
+        """Return the parts of a text; one that names something, such as a language, is one token."""
+        parts = _parts(_cleaned(source, self.use, self.alphabet.level), self.use)
+        if len(parts) == 1 or self.alphabet.level != "characters":
+            return parts
+        return [NAME + part if self._known(part) else part for part in parts]
+
+    def _known(self, part: str) -> bool:
+        ids = self.alphabet.encode(NAME + part)
+        return len(ids) == 1 and ids[0] != UNKNOWN
 
     def units(self, row: Row) -> int:
         if self.sentences is None or self.sentences.spelled:
@@ -257,11 +273,18 @@ class Tokens(Input[str]):
             names = [words[group] for group in groups]
             units = [len(begin) + i for i, g in enumerate(groups) if i == 0 or groups[i - 1] != g]
             return _view(names, groups, words, begin, end, units, merged=True)
-        text = _cleaned(source, self.use, self.alphabet.level)
-        names = [plain(piece, self.alphabet.level) for piece in self.alphabet.pieces(text)]
+        names, groups = [], []
+        for number, text in enumerate(self._parted(source)):
+            shift = groups[-1] + 1 if groups else 0
+            if number:
+                names.append(EDGE)
+                groups.append(shift)
+                shift += 1
+            names += [plain(piece, self.alphabet.level) for piece in self.alphabet.pieces(text)]
+            if self.alphabet.level in PARTS:
+                groups += [shift + group for group in self.alphabet.groups(text)]
         if self.alphabet.level not in PARTS:
             return View([*begin, *names, *end])
-        groups = self.alphabet.groups(text)
         return _view(names, groups, joined(names, groups), begin, end, None, merged=self.alphabet.level in SUB_WORDS)
 
     def text(self, source: str) -> str:
@@ -303,6 +326,30 @@ def _cleaned(text: str, use: Use, level: str) -> str:
     if use is Use.STREAM:
         return shielded(text, level)
     return " ".join(text.split()) if use is Use.BLANKS else text.strip()
+
+
+def _parts(text: str, use: Use) -> list[str]:
+    """Return the parts of a text that is read whole: a premise and a hypothesis, a question and a context …"""
+    return text.split(BORDER) if use in (Use.LABEL, Use.SOURCE) else [text]
+
+
+def _names(parted: Sequence[list[str]]) -> frozenset[str]:
+    """Return the parts that name something: the first or the last of all texts, single words of which few are
+    different. At the level of words and sub-words they are tokens anyway."""
+    found: set[str] = set()
+    if all(len(parts) > 1 for parts in parted):
+        for place in (0, -1):
+            values = [parts[place] for parts in parted]
+            if few(values) and all(value and not set(value) & {" ", "\t", ";"} for value in values):
+                found.update(values)
+    return frozenset(found)
+
+
+def _with_ends(parts: Sequence[list[int]]) -> list[int]:
+    """Return ids of the parts with END between two of them: BERT's A [SEP] B, and GPT's delimiter."""
+    if len(parts) == 1:
+        return parts[0]
+    return [id for number, part in enumerate(parts) for id in ([END] * (number > 0) + part)]
 
 
 def _view(

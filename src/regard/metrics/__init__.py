@@ -4,6 +4,7 @@
 and `scores` is shared by all.
 """
 
+from regard.metrics.agreement import class_f1, matthews, mean_error, number_of, pearson, spearman
 from regard.metrics.kinds import Kind, evaluate, without_case
 from regard.metrics.labels import (
     accuracy,
@@ -68,6 +69,7 @@ __all__ = [
     "by_length",
     "character_error_rate",
     "chrf",
+    "class_f1",
     "confusion",
     "count_words",
     "cross_entropy",
@@ -75,6 +77,10 @@ __all__ = [
     "exact_match",
     "hidden_words",
     "macro_f1",
+    "matthews",
+    "mean_error",
+    "number_of",
+    "pearson",
     "perplexity",
     "ranked",
     "render",
@@ -87,6 +93,7 @@ __all__ = [
     "span_precision",
     "span_recall",
     "spans",
+    "spearman",
     "symbol_error_rate",
     "tag_accuracy",
     "without_case",

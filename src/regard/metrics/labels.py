@@ -43,7 +43,7 @@ def macro_f1(hypotheses: Sequence[str], references: References, *, samples: int 
     Rare labels count as much as frequent ones. The mean is over all labels that were answered or expected; in a
     resample, over those that occur in it.
     """
-    labels, cells, where = _cells(hypotheses, references)
+    labels, cells, where = confusion_pairs(hypotheses, references)
     count = len(labels)
     rows = np.arange(len(cells))
     statistics = np.zeros((len(cells), 3 * count), dtype=np.int64)
@@ -61,7 +61,9 @@ def _mean_f1(sums: list[int]) -> float:
     return float(100 * np.mean(2 * right[occurs] / (answered + expected)[occurs]))
 
 
-def _cells(hypotheses: Sequence[str], references: References) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
+def confusion_pairs(
+    hypotheses: Sequence[str], references: References
+) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
     """Return all labels, the distinct (expected, answered) pairs of their indices, and the pair of each item."""
     check_items(hypotheses, references)
     pairs = [
@@ -80,7 +82,7 @@ def confusion(hypotheses: Sequence[str], references: References) -> tuple[list[s
 
     For tags: `single_tags`.
     """
-    labels, cells, where = _cells(hypotheses, references)
+    labels, cells, where = confusion_pairs(hypotheses, references)
     matrix = np.zeros((len(labels), len(labels)), dtype=np.int64)
     matrix[cells[:, 0], cells[:, 1]] = np.bincount(where)
     return labels, matrix

@@ -27,6 +27,10 @@ _LABELS = {
     "chrf": "chrF",
     "sequence_error_rate": "sequence error rate (WER of g2p)",
     "macro_f1": "macro F1",
+    "f1": "F1 of one label",
+    "matthews": "Matthews correlation",
+    "pearson": "Pearson correlation",
+    "spearman": "Spearman correlation",
     "span_f1": "span F1",
 }  # the others are called what their names say
 _DECIMALS = {"cross_entropy": 4, "bits_per_character": 4, "perplexity": 3}  # 2 for all others

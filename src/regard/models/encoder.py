@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from regard.attention import Context, MultiHead
+from regard.attention import Context
 from regard.backbones.transformer import Encoder
 from regard.layers.dropout import Dropout
 from regard.layers.stem import Stem
-from regard.models.position_kinds import inside, place
+from regard.models.parts import AttentionParts
 from regard.models.stack import stack
 
 
@@ -26,11 +27,15 @@ def encoder(
     norm: str = "pre",
     position: str = "sinusoidal",
     activation: Callable[[Tensor], Tensor] = gelu,
+    **parts: Any,
 ) -> tuple[Stem, Encoder]:
-    """Build a network for features that know the whole row. A learned position table ends at `length`."""
-    attentions = [MultiHead(width, heads, **inside(position, heads, width, both=True)) for _ in range(layers)]
-    stem = Stem(width, place(position, length, width), dropout)
-    return stem, Encoder(*stack(attentions, width, hidden, dropout, norm=norm, activation=activation))
+    """Build a network for features that know the whole row. A learned position table ends at `length`; `parts` are more
+    fields of AttentionParts."""
+    made = AttentionParts(position=position, **parts)
+    attentions = [made.own(width, heads, number, length, both=True) for number in range(layers)]
+    first, *places = (made.before(number, length, width) for number in range(layers))
+    blocks = stack(attentions, width, hidden, dropout, norm=norm, activation=activation, places=[None, *places])
+    return Stem(width, first, dropout), Encoder(*blocks)
 
 
 class Each(nn.Module):

@@ -8,18 +8,22 @@ from torch import nn
 
 from regard.layers.stem import Marks, Stem
 from regard.models.bert import bert
+from regard.models.convolution import convolution
 from regard.models.encoder import deepsets, encoder
 from regard.models.gpt import gpt
 from regard.models.lstm import bilstm
 from regard.models.settings import (
     BertKind,
+    ConvolutionEncoderKind,
     DeepSetsKind,
     GptEncoderKind,
     RecurrentEncoderKind,
     TransformerEncoderKind,
 )
 
-Encoding = RecurrentEncoderKind | TransformerEncoderKind | BertKind | GptEncoderKind | DeepSetsKind
+Encoding = (
+    RecurrentEncoderKind | TransformerEncoderKind | BertKind | GptEncoderKind | ConvolutionEncoderKind | DeepSetsKind
+)
 
 
 def encoder_of(model: Encoding, longest: int) -> tuple[Stem, nn.Module]:
@@ -27,6 +31,8 @@ def encoder_of(model: Encoding, longest: int) -> tuple[Stem, nn.Module]:
     parts = model.model_dump(exclude={"kind", "language"})
     if isinstance(model, RecurrentEncoderKind):
         return bilstm(**parts)
+    if isinstance(model, ConvolutionEncoderKind):
+        return convolution(length=longest + 2, **parts)
     if isinstance(model, DeepSetsKind):
         return deepsets(**parts)
     if isinstance(model, GptEncoderKind):

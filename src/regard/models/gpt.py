@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from torch import nn
 
-from regard.attention import MultiHead
 from regard.backbones.transformer import Causal, EncoderLayer
 from regard.layers.first_weights import first_weights
 from regard.layers.stem import Stem
-from regard.models.position_kinds import inside, place
+from regard.models.parts import AttentionParts
 from regard.models.stack import ACTIVATIONS, stack
 
 
@@ -25,17 +25,22 @@ def gpt(
     position: str = "learned",
     norm: str = "pre",
     activation: str = "gelu",
+    **parts: Any,
 ) -> tuple[Stem, Causal]:
-    """Build a network for features of what stands there and before. A learned position table ends at `context`.
+    """Build a network for features of what stands there and before. A learned position table ends at `context`; `parts`
+    are more fields of AttentionParts.
 
     Published GPT-2 weights want `gelu_tanh`, which takes twice the time of gelu on a CPU.
     """
-    attentions = [MultiHead(width, heads, **inside(position, heads, width, both=False)) for _ in range(layers)]
-    blocks, last = stack(attentions, width, hidden, dropout, norm=norm, activation=ACTIVATIONS[activation])
+    made = AttentionParts(position=position, **parts)
+    attentions = [made.own(width, heads, number, context, both=False) for number in range(layers)]
+    places = [None, *(made.before(number, context, width) for number in range(1, layers))]
+    how: dict[str, Any] = {"norm": norm, "activation": ACTIVATIONS[activation], "places": places}
+    blocks, last = stack(attentions, width, hidden, dropout, **how)
     backbone = Causal(blocks, last)
     first_weights(backbone)
     calm(blocks)
-    return Stem(width, place(position, context, width), dropout, scale=False, std=0.02), backbone
+    return Stem(width, made.before(0, context, width), dropout, scale=False, std=0.02), backbone
 
 
 def calm(layers: list[EncoderLayer], std: float = 0.02) -> None:

@@ -17,11 +17,12 @@ def lstm(*, layers: int, width: int, dropout: float = 0.1, cell: str = "lstm") -
 
 
 def bilstm(
-    *, layers: int, width: int, heads: int = 0, dropout: float = 0.1, cell: str = "lstm"
-) -> tuple[Stem, BidirectionalRNN | Attentive]:
-    """Build a network for features that know the whole row; `heads` of self-attention over them, if any."""
+    *, layers: int, width: int, heads: int = 0, dropout: float = 0.1, cell: str = "lstm", both_ways: bool = True
+) -> tuple[Stem, BidirectionalRNN | CausalRNN | Attentive]:
+    """Build a network for features that know the whole row, or, unless it reads `both_ways`, what stands there and
+    before; `heads` of self-attention over them, if any."""
     stem = Stem(width, None, dropout, scale=False)
-    reader = BidirectionalRNN(cell, width, width, layers, dropout)
+    reader = (BidirectionalRNN if both_ways else CausalRNN)(cell, width, width, layers, dropout)
     if heads == 0:
         return stem, reader
     return stem, Attentive(reader, MultiHead(width, heads), PostNorm(width, dropout))

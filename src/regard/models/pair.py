@@ -7,6 +7,7 @@ from typing import NamedTuple
 from torch import nn
 
 from regard.attention import Context
+from regard.backbones.convolution import ConvolutionDecoder
 from regard.backbones.recurrent import FirstHidden, RecurrentDecoder
 from regard.layers.stem import Stem
 
@@ -28,6 +29,8 @@ class Pair(NamedTuple):
         if isinstance(decoder, RecurrentDecoder):
             rnn = decoder.rnn
             decoder.first = FirstHidden(rnn.mode.lower(), self.target.width, rnn.hidden_size, rnn.num_layers)
+        if isinstance(decoder, ConvolutionDecoder):
+            decoder.halves = False
         return Pair(stem, Bridge(encoder, width, self.target.width), self.target, decoder)
 
 

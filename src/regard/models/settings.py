@@ -14,7 +14,15 @@ PositionKind = Literal[
     "sinusoidal", "learned", "recurrent", "floater", "rotary", "alibi", "t5", "shaw", "transformer-xl", "none"
 ]
 Activation = Literal["relu", "gelu", "gelu_tanh", "swish"]
+Cell = Annotated[
+    Literal["lstm", "gru", "rnn", "forgetting"],
+    Field(description="lstm, gru, rnn (tanh), or forgetting: h ← σ(θ_λᵀx̄) ⊙ h + θ_xᵀx̄"),
+]
 ScoreKind = Literal["none", "mean", "dot", "scaled_dot", "bilinear", "additive", "mlp"]
+NormaliserKind = Annotated[
+    Literal["softmax", "sigmoid", "relu", "exponential", "none", "mean"],
+    Field(description="from scores to weights: softmax, sigmoid, relu, exponential, none or mean"),
+]
 Width = Annotated[int, Field(ge=2, le=65536, description="width of the vectors between layers")]
 Hidden = Annotated[int, Field(ge=1, le=1_000_000, description="inner width of the feed-forward parts")]
 Heads = Annotated[int, Field(ge=1, le=4096, description="attention heads; they divide the width")]
@@ -22,7 +30,12 @@ NgramLength = Annotated[
     int, Field(ge=1, le=16, description="longest run of source tokens with a vector; 1: only tokens")
 ]
 Buckets = Annotated[int, Field(ge=1, le=2**30, description="rows of the table of n-grams, which share them by hashing")]
+LanguageWeight = Annotated[
+    float, Field(ge=0, le=100, description="weight of the auxiliary language-model loss; 0: without it")
+]
 DropoutRate = Annotated[float, Field(ge=0, lt=1, description="share of numbers dropped in training")]
+
+GATES = {"lstm": 4, "gru": 3, "rnn": 1, "forgetting": 1}  # pairs of matrices of a cell; forgetting has two from x alone
 
 
 class Kind(Section):
@@ -55,10 +68,51 @@ class Layers(Kind):
         return self.layers * (self.products * self.width**2 + self.feeds * self.width * self.hidden)
 
 
+class Equation(Layers):
+    """A stack whose attentions have parts to choose. Where these have no fused kernel, the log says why."""
+
+    score: Literal["dot", "scaled_dot", "bilinear", "additive", "mlp"] = Field(
+        "scaled_dot", description="the fit of a key to a query: dot, scaled_dot, bilinear, additive or mlp"
+    )
+    normaliser: NormaliserKind = "softmax"
+    heads_see: Literal["all", "piece"] = Field(
+        "all", description="each head sees all of a vector, or only its piece of it"
+    )
+    key_width: int | None = Field(
+        None, ge=1, le=65536, description="width of a head's queries and keys; empty: width ÷ heads"
+    )
+    value_width: int | None = Field(None, ge=1, le=65536, description="width of a head's values; empty: width ÷ heads")
+
+
+class Placed(Equation):
+    """A stack into which positions come by choice."""
+
+    position: PositionKind = Field("sinusoidal", description="how positions come in")
+    position_way: Literal["added", "concatenated", "heads"] = Field(
+        "added", description="a table is added or concatenated, or added to queries, keys and values in the heads"
+    )
+    position_layers: Literal["first", "every"] = Field(
+        "first", description="a table comes in at the first layer, or at every layer; other kinds act in every layer"
+    )
+
+    @model_validator(mode="after")
+    def _tables_come_in(self) -> Self:
+        if self.position_way == "added" and self.position_layers == "first":
+            return self
+        if self.position not in ("sinusoidal", "learned", "recurrent", "floater"):
+            raise PydanticCustomError(
+                "position",
+                "position_way and position_layers say how a table comes in, found position={position}: "
+                "set model.position to sinusoidal, learned, recurrent or floater",
+                {"position": self.position},
+            )
+        return self
+
+
 # ---- encoder and decoder -------------------------------------------------------------------------------------------
 
 
-class TransformerPair(Layers, Tables):
+class TransformerPair(Placed, Tables):
     """An encoder and a decoder of Transformer layers."""
 
     products: ClassVar[int] = 12
@@ -71,7 +125,7 @@ class TransformerPair(Layers, Tables):
         "big": {"layers": 6, "width": 1024, "hidden": 4096, "heads": 16},
     }
 
-    kind: Literal["transformer"] = Field("transformer", description="transformer or recurrent")
+    kind: Literal["transformer"] = Field("transformer", description="transformer, recurrent or convolution")
     layers: int = Field(3, ge=1, le=1000, description="layers of the encoder, and of the decoder")
     hidden: Hidden = 512
     position: PositionKind = Field("sinusoidal", description="how positions come in")
@@ -89,15 +143,22 @@ class TransformerPair(Layers, Tables):
 class RecurrentPair(Kind, Tables):
     """An encoder and a decoder that are RNNs."""
 
-    kind: Literal["recurrent"] = Field("recurrent", description="transformer or recurrent")
-    cell: Literal["lstm", "gru"] = Field("lstm", description="lstm or gru")
+    kind: Literal["recurrent"] = Field("recurrent", description="transformer, recurrent or convolution")
+    cell: Cell = "lstm"
     layers: int = Field(1, ge=1, le=100, description="layers of the encoder, and of the decoder")
     width: int = Field(256, ge=2, le=65536, description="width of embeddings and states")
     attention: ScoreKind = Field(
         "additive", description="none, mean, or a score: dot, scaled_dot, bilinear, additive, mlp"
     )
+    normaliser: NormaliserKind = "softmax"
     heads: int = Field(0, ge=0, le=4096, description="0: states are keys and values; 1: projected; more: multi-head")
-    feeding: bool = Field(True, description="the last output is fed back into the next step")
+    order: Literal["after", "before"] = Field(
+        "after", description="the decoder looks after each step (Luong), or before it (Bahdanau)"
+    )
+    feeding: bool | None = Field(
+        None, description="the last output is fed back into the next step; empty: unless order is before"
+    )
+    both_ways: bool = Field(True, description="the encoder reads forward and backward, or forward only")
     dropout: DropoutRate = 0.1
     tied: bool = Field(True, description="the output layer is the target's embedding table")
     ngrams: NgramLength = 1
@@ -112,11 +173,67 @@ class RecurrentPair(Kind, Tables):
                 "set model.heads=0, or a score such as model.attention=additive",
                 {"heads": self.heads, "attention": self.attention},
             )
+        if self.normaliser != "softmax" and self.attention in ("none", "mean"):
+            raise PydanticCustomError(
+                "normaliser",
+                "normaliser={normaliser} needs scores to normalise, found attention={attention}: "
+                "set model.normaliser=softmax, or a score such as model.attention=additive",
+                {"normaliser": self.normaliser, "attention": self.attention},
+            )
+        if self.order == "before" and self.attention == "none":
+            raise PydanticCustomError(
+                "order",
+                "order=before looks at the encoder's states before each step, found attention=none: "
+                "set model.order=after, or a score such as model.attention=additive",
+            )
         return self
 
     def parameters(self) -> int:
-        gates = 4 if self.cell == "lstm" else 3
+        gates = GATES[self.cell]
         return self.width**2 * ((8 * self.layers - 1) * gates + 12)
+
+    def rows(self) -> int:
+        return self.buckets if self.ngrams > 1 else 0
+
+
+class Convolutions(Kind):
+    """A stack of convolutions."""
+
+    products: ClassVar[int] = 2  # matrices of width × width for each element of a window
+    glimpses: ClassVar[int] = 0  # … and for a glimpse
+
+    layers: int = Field(4, ge=1, le=1000, description="layers, on each side where there are two")
+    width: Width = 256
+    kernel: int = Field(3, ge=1, le=999, description="elements of a window; odd, so that it has a middle")
+    dropout: DropoutRate = 0.1
+    position: Literal["sinusoidal", "learned", "recurrent", "floater", "none"] = Field(
+        "learned", description="the table of positions that is added to the vectors"
+    )
+
+    @model_validator(mode="after")
+    def _windows_have_a_middle(self) -> Self:
+        if self.kernel % 2 == 0:
+            raise PydanticCustomError(
+                "kernel",
+                "kernel is an odd number of elements, found {kernel}: set model.kernel=3",
+                {"kernel": self.kernel},
+            )
+        return self
+
+    def parameters(self) -> int:
+        return self.layers * (self.products * self.kernel + self.glimpses) * self.width**2
+
+
+class ConvolutionPair(Convolutions, Tables):
+    """ConvS2S: an encoder and a decoder of convolutions (Gehring et al. 2017)."""
+
+    products: ClassVar[int] = 4
+    glimpses: ClassVar[int] = 1
+
+    kind: Literal["convolution"] = Field("convolution", description="transformer, recurrent or convolution")
+    tied: bool = Field(True, description="the output layer is the target's embedding table")
+    ngrams: NgramLength = 1
+    buckets: Buckets = 2**17
 
     def rows(self) -> int:
         return self.buckets if self.ngrams > 1 else 0
@@ -126,21 +243,38 @@ class RecurrentPair(Kind, Tables):
 
 
 class RecurrentEncoderKind(Kind):
-    """An RNN that reads both ways."""
+    """An RNN that reads both ways, or forward only."""
 
     kind: Literal["recurrent"] = Field("recurrent", description="which network")
-    cell: Literal["lstm", "gru"] = Field("lstm", description="lstm or gru")
+    cell: Cell = "lstm"
     layers: int = Field(1, ge=1, le=100, description="layers, each read both ways")
     width: int = Field(256, ge=2, le=65536, description="width of embeddings and states, even: half for each direction")
     heads: int = Field(0, ge=0, le=4096, description="of self-attention over the states; 0: none")
     dropout: DropoutRate = 0.4
+    both_ways: bool = Field(True, description="reads forward and backward, or forward only")
 
     def parameters(self) -> int:
-        gates = 4 if self.cell == "lstm" else 3
-        return self.layers * gates * 2 * self.width**2 + (4 * self.width**2 if self.heads else 0)
+        return self.layers * GATES[self.cell] * 2 * self.width**2 + (4 * self.width**2 if self.heads else 0)
 
 
-class TransformerEncoderKind(Layers):
+class RecurrentLabelKind(RecurrentEncoderKind):
+    """An RNN whose states are labelled together. One that reads forward may predict each next element beside."""
+
+    language: LanguageWeight = 0.0
+
+    @model_validator(mode="after")
+    def _language_looks_back(self) -> Self:
+        if self.language and (self.both_ways or self.heads):
+            raise PydanticCustomError(
+                "language",
+                "language={language} predicts the next element, which a network that reads both ways has seen: "
+                "set model.both_ways=false and model.heads=0, or model.language=0",
+                {"language": self.language},
+            )
+        return self
+
+
+class TransformerEncoderKind(Placed):
     """A Transformer encoder."""
 
     kind: Literal["transformer"] = Field("transformer", description="which network")
@@ -151,13 +285,13 @@ class TransformerEncoderKind(Layers):
     position: PositionKind = Field("sinusoidal", description="how positions come in")
 
 
-class BertKind(Layers):
+class BertKind(Equation):
     """BERT: an encoder that reads START, the tokens, END."""
 
     kind: Literal["bert"] = Field("bert", description="which network")
 
 
-class GptEncoderKind(Layers):
+class GptEncoderKind(Placed):
     """A decoder alone: START, the tokens, END, whose state has read all of them (Radford et al. 2018, 3.3)."""
 
     kind: Literal["gpt"] = Field("gpt", description="which network")
@@ -165,7 +299,15 @@ class GptEncoderKind(Layers):
     hidden: Hidden = 512
     position: PositionKind = Field("learned", description="how positions come in")
     activation: Activation = Field("gelu", description="inside the feed-forward parts; GPT-2 has gelu_tanh")
-    language: float = Field(0.0, ge=0, le=100, description="weight of the auxiliary language-model loss; 0: without it")
+    language: LanguageWeight = 0.0
+
+
+class ConvolutionEncoderKind(Convolutions):
+    """Convolutions that read for labels: layers · (kernel − 1) + 1 elements are seen at each."""
+
+    kind: Literal["convolution"] = Field("convolution", description="which network")
+    width: Width = 128
+    dropout: DropoutRate = 0.3
 
 
 class DeepSetsKind(Kind):
@@ -187,14 +329,15 @@ class OwnEncoder(Section):
 
 # What reads the input of a decoder.
 SourceEncoder = Annotated[
-    OwnEncoder | RecurrentEncoderKind | TransformerEncoderKind | BertKind | DeepSetsKind, Field(discriminator="kind")
+    OwnEncoder | RecurrentEncoderKind | TransformerEncoderKind | ConvolutionEncoderKind | BertKind | DeepSetsKind,
+    Field(discriminator="kind"),
 ]
 
 
 # ---- language models -----------------------------------------------------------------------------------------------
 
 
-class GptKind(Layers):
+class GptKind(Placed):
     """GPT."""
 
     kind: Literal["gpt"] = Field("gpt", description="gpt, recurrent or transformer-xl")
@@ -211,14 +354,14 @@ class RecurrentLanguageKind(Kind):
     """An RNN that reads forward."""
 
     kind: Literal["recurrent"] = Field("recurrent", description="gpt, recurrent or transformer-xl")
-    cell: Literal["lstm", "gru"] = Field("lstm", description="lstm or gru")
+    cell: Cell = "lstm"
     layers: int = Field(1, ge=1, le=100, description="layers")
     width: int = Field(256, ge=2, le=65536, description="width of embeddings and states")
     dropout: DropoutRate = 0.1
     tied: bool = Field(True, description="the output layer is the embedding table")
 
     def parameters(self) -> int:
-        return self.layers * (4 if self.cell == "lstm" else 3) * 2 * self.width**2
+        return self.layers * GATES[self.cell] * 2 * self.width**2
 
 
 class TransformerXLKind(Layers):

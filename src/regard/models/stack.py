@@ -35,8 +35,15 @@ def stack(
     norm: str,
     activation: Callable[[Tensor], Tensor],
     epsilon: float = 1e-5,
+    places: Sequence[nn.Module | None] = (),
 ) -> tuple[list[EncoderLayer], nn.Module | None]:
-    """Return one layer around each attention, and the norm that ends a pre-LN stack. Sub-layers end with dropout."""
+    """Return one layer around each attention, and the norm that ends a pre-LN stack. Sub-layers end with dropout.
+
+    `places` bring positions into each layer, where they do.
+    """
     residual = partial(NORMS[norm], width, dropout, epsilon=epsilon)
-    layers = [EncoderLayer(own, FeedForward(width, hidden, 0.0, activation), residual) for own in attentions]
+    layers = [
+        EncoderLayer(own, FeedForward(width, hidden, 0.0, activation), residual, where)
+        for own, where in zip(attentions, places or [None] * len(attentions), strict=True)
+    ]
     return layers, nn.LayerNorm(width, epsilon) if norm == "pre" else None

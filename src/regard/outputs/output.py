@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import islice
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, final
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +86,7 @@ class Output(ABC, Generic[A]):
 
     @classmethod
     @abstractmethod
-    def made(cls, config: Any, input: Input[Any], learned: Any) -> Self:
+    def made(cls, config: Any, input: Input[Any], learned: Any) -> Output[Any]:
         """Return the output of these settings; `learned` is what one that `Learns` has learned or loaded, else None."""
 
     @abstractmethod

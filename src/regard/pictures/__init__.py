@@ -10,16 +10,24 @@ from regard.lazy import lazily
 if TYPE_CHECKING:
     from regard.pictures.maps import alignment, grid
     from regard.pictures.mask_gallery import mask, masks
-    from regard.pictures.plots import curves, sinusoidal_products, sinusoidal_table, sinusoidal_variance
+    from regard.pictures.plots import (
+        curves,
+        position_tables,
+        sinusoidal_products,
+        sinusoidal_table,
+        sinusoidal_variance,
+    )
     from regard.pictures.strips import strip
-    from regard.pictures.style import save
+    from regard.pictures.style import coloured, save
 
 __all__ = [
     "alignment",
+    "coloured",
     "curves",
     "grid",
     "mask",
     "masks",
+    "position_tables",
     "save",
     "sinusoidal_products",
     "sinusoidal_table",
@@ -29,10 +37,10 @@ __all__ = [
 
 _MODULES = {
     "mask_gallery": ["mask", "masks"],
-    "plots": ["curves", "sinusoidal_products", "sinusoidal_table", "sinusoidal_variance"],
+    "plots": ["curves", "position_tables", "sinusoidal_products", "sinusoidal_table", "sinusoidal_variance"],
     "maps": ["alignment", "grid"],
     "strips": ["strip"],
-    "style": ["save"],
+    "style": ["coloured", "save"],
 }
 
 __getattr__ = lazily(__name__, {name: f"{__name__}.{home}" for home, names in _MODULES.items() for name in names})

@@ -20,16 +20,16 @@ from regard.errors import UserError
 from regard.pictures.fonts import families
 from regard.pictures.style import (
     FAINT,
-    INK,
     LABEL_SIZE,
     PAD,
-    RAMP,
     SMALL_SIZE,
     STYLE,
     TITLE_SIZE,
     Picture,
+    legible,
     new_figure,
     quiet,
+    ramp,
 )
 from regard.text.display import visible
 
@@ -202,7 +202,7 @@ def limits(values: NDArray[np.float64]) -> tuple[float, float]:
 def _heat(axes: Axes, values: NDArray[np.float64], scale: tuple[float, float]) -> AxesImage:
     """Draw one map with the colours of this scale."""
     low, high = scale
-    image = axes.imshow(values, cmap=RAMP, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
+    image = axes.imshow(values, cmap=ramp(), vmin=low, vmax=high, aspect="auto", interpolation="nearest")
     axes.tick_params(length=0, which="both", top=False, bottom=False, left=False, right=False)
     axes.set_xticks([])
     axes.set_yticks([])
@@ -266,10 +266,9 @@ def _label_edge(axes: Axes, labels: list[list[str]], room: _Room, edge: _Edge, h
 
 
 def _print_weights(axes: Axes, values: NDArray[np.float64], image: AxesImage) -> None:
-    low, high = image.get_clim()
     for (row, column), value in np.ndenumerate(values):
-        dark = value > ((low or 0.0) + (high or 1.0)) / 2
-        axes.text(column, row, f"{value:.2f}", size=8.5, ha="center", va="center", color="white" if dark else INK)
+        colour = legible(image.to_rgba(value))  # type: ignore[arg-type]
+        axes.text(column, row, f"{value:.2f}", size=8.5, ha="center", va="center", color=colour)
 
 
 def _bar(figure: Figure, image: AxesImage, left: float, above: float, height: float) -> Colorbar:

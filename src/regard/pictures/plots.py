@@ -128,32 +128,60 @@ def sinusoidal_products(width: int = 128, distance: int = 50) -> Figure:
 
 @rc_context(STYLE)
 def sinusoidal_variance(width: int = 128, distance: int = 50) -> Figure:
-    """Draw the variance over k = 0…`distance` of each component's part of ⟨pₜ, pₜ₊ₖ⟩: what it says about distance.
+    """Draw the variance over τ = 0…`distance` of the prefix product ⟨pₜ^{1…k}, pₜ₊τ^{1…k}⟩ against k, as a share of
+    that of the whole product: how many components are needed to tell distances apart.
 
-    Only the sum of a sine and its cosine does not depend on t: sin·sin + cos·cos = cos(k/10000^(2i/d)); each of the two
-    components gets half of it.
+    Only the sum of a sine and its cosine does not depend on t: sin·sin + cos·cos = cos(τ/10000^(2i/d)); of an odd k the
+    last sine counts half of it.
     """
-    parts = _component_parts(width, _at_least(distance, 1, "distance"))
-    variance = parts.var(axis=0)
-    first = min(50, width)
-    share = variance[:first].sum() / variance.sum()
+    prefixes = _component_parts(width, _at_least(distance, 1, "distance")).cumsum(axis=1)
+    shares = 100 * prefixes.var(axis=0) / prefixes[:, -1].var()
+    marked = min(50, width)
     figure, axes = _plot(
-        "component", "variance over distances", f"Where distances up to {distance} are told apart (width {width})"
+        "k, the number of first components",
+        "variance of their product, % of k = d",
+        f"What the first k components tell of distances up to {distance} (width {width})",
     )
-    axes.bar(np.arange(width), variance, width=1.0, color=ACCENT, linewidth=0)
-    axes.set_xlim(-1, width)
-    axes.axvline(first - 0.5, color=SERIES[1], linewidth=1.4, linestyle="--")
-    note = f"the first {first} of {width} components\nhold {100 * share:.1f} % of the variance"
+    axes.plot(np.arange(1, width + 1), shares, color=ACCENT)
+    axes.set_xlim(0, width)
+    axes.set_ylim(0, 104)
+    axes.plot([marked, marked], [0, shares[marked - 1]], color=SERIES[1], linewidth=1.4, linestyle="--")
+    note = f"{shares[marked - 1]:.0f} % at k = {marked}"
     axes.annotate(
         note,
-        (first, 0.93),
-        (8, 0),
-        xycoords=("data", "axes fraction"),
+        (marked, shares[marked - 1]),
+        (8, -4),
         textcoords="offset points",
         va="top",
         ha="left",
         size=SMALL_SIZE + 1,
     )
+    return figure
+
+
+@rc_context(STYLE)
+def position_tables(tables: Mapping[str, ArrayLike], title: str | None = None) -> Figure:
+    """Draw tables of positions (positions, width) side by side, position down, component across.
+
+    Each has a scale of its own, the same on both sides of 0: tables differ in size by orders of magnitude.
+    """
+    arrays = {name: np.asarray(table, dtype=np.float64) for name, table in tables.items()}
+    if not arrays or any(array.ndim != 2 or 0 in array.shape for array in arrays.values()):
+        raise UserError("There is no table of positions to draw: expected named arrays of positions × components.")
+    figure = new_figure(0.6 + 2.9 * len(arrays), 3.6)
+    figure.set_layout_engine("constrained", w_pad=PAD, h_pad=PAD)
+    for number, (name, array) in enumerate(arrays.items()):
+        axes = figure.add_subplot(1, len(arrays), number + 1)
+        most = max(float(np.abs(array).max()), 1e-12)
+        image = axes.imshow(array, cmap=DIVERGING, vmin=-most, vmax=most, aspect="auto", interpolation="nearest")
+        axes.set_title(name, size=10)
+        axes.set_xlabel("component")
+        axes.set_ylabel("position t" if number == 0 else "")
+        axes.tick_params(length=3)
+        bar = figure.colorbar(image, ax=axes, pad=0.03, fraction=0.06)
+        bar.ax.tick_params(labelsize=7, length=2.0)
+    if title:
+        figure.suptitle(title, size=12)
     return figure
 
 

@@ -17,16 +17,16 @@ from regard.pictures.fonts import families
 from regard.pictures.maps import LONGEST_LABEL, POINTS, checked, limits, measure
 from regard.pictures.style import (
     FAINT,
-    INK,
     LABEL_SIZE,
     PAD,
-    RAMP,
     SMALL_SIZE,
     STYLE,
     TITLE_SIZE,
     Picture,
+    legible,
     new_figure,
     quiet,
+    ramp,
 )
 from regard.text.display import visible
 
@@ -59,7 +59,7 @@ def strip(weights: ArrayLike, tokens: Sequence[str], title: str, what: str = "at
         height = top + (placed[-1].line + 1) * step + 0.55 + PAD
         figure = new_figure(width, height)
         figure.text(PAD / width, 1 - PAD / height, title, size=TITLE_SIZE, ha="left", va="top")
-        colours = ScalarMappable(Normalize(*limits(values)), RAMP)
+        colours = ScalarMappable(Normalize(*limits(values)), ramp())
         for token in placed:
             _draw(figure, token, top + token.line * step, colours, shares)
         axes = figure.add_axes(((PAD + 0.12) / width, 0.36 / height, 1.8 / width, 0.1 / height))
@@ -87,7 +87,6 @@ def _lines(labels: Sequence[str], weights: Sequence[float], shares: bool) -> lis
 def _draw(figure: Figure, token: _Token, above: float, colours: ScalarMappable, shares: bool) -> None:
     full_width, full_height = figure.get_size_inches()
     ground = colours.to_rgba(token.weight)  # type: ignore[arg-type]
-    dark = sum(part * share for part, share in zip(ground, (0.3, 0.59, 0.11), strict=False)) < 0.55
     corner = ((PAD + token.left) / full_width, 1 - (above + 0.32) / full_height)
     size = (token.width / full_width, 0.32 / full_height)
     figure.add_artist(Rectangle(corner, *size, facecolor=ground, edgecolor=FAINT, linewidth=0.5))
@@ -99,7 +98,7 @@ def _draw(figure: Figure, token: _Token, above: float, colours: ScalarMappable, 
         size=LABEL_SIZE,
         ha="center",
         va="center_baseline",
-        color="white" if dark else INK,
+        color=legible(ground),
     )
     if shares:
         figure.text(middle, 1 - (above + 0.35) / full_height, f"{token.weight:.2f}", size=7.0, ha="center", va="top")

@@ -2,14 +2,15 @@
 
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import numpy as np
-from matplotlib import rc_context
+from matplotlib import colormaps, rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import ListedColormap
+from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.typing import RcKeyType
 
@@ -84,6 +85,30 @@ def _ramp() -> ListedColormap:
 
 
 RAMP = _ramp()
+COLOURS = {"regard": RAMP, "lecture": colormaps["gray"]}  # white to dark blue; black to white: white is large
+_COLOURS: ContextVar[str] = ContextVar("colours", default="regard")
+
+
+def ramp() -> Colormap:
+    """Return the colours of weights, from the least to the largest."""
+    return COLOURS[_COLOURS.get()]
+
+
+@contextmanager
+def coloured(name: str) -> Iterator[None]:
+    """Draw weights in other colours: "regard", where dark is large, or "lecture", where white is large."""
+    if name not in COLOURS:
+        raise UserError(f"--colours {name}: expected one of {', '.join(COLOURS)}.")
+    token = _COLOURS.set(name)
+    try:
+        yield
+    finally:
+        _COLOURS.reset(token)
+
+
+def legible(ground: Iterable[float]) -> str:
+    """Return the colour of letters that can be read on a background (red, green, blue, …)."""
+    return "white" if sum(part * share for part, share in zip(ground, (0.3, 0.59, 0.11), strict=False)) < 0.55 else INK
 
 
 @contextmanager

@@ -63,6 +63,9 @@ class Trainer:
         self.sharded = world.size > 1 and self.how.parallel == "fsdp"
         own = self.task.network.to(world.device)
         self.network = copy.deepcopy(own) if self.sharded else own  # shards cannot validate themselves
+        if self.how.frozen:
+            for part in (self.network.stem, self.network.backbone):
+                part.requires_grad_(False)
         self.plain = self.network.forward  # neither compiled nor wrapped
         self.loss = wrap(self.network, world, self.how.parallel, self.turns)
         if self.how.compile:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from regard import config as config_files
+from regard.attention.multihead import unfused
 from regard.config import Config
 from regard.data.lines import Fault
 from regard.data.standard_input import kept, spooled
@@ -213,6 +214,8 @@ def run_training(
             f"{count:,} parameters; {trainer.batches.count(0):,} batches an epoch, {100 * waste:.1f} % of their tokens "
             "are padding"
         )
+        for why in unfused(trainer.network):
+            progress.say(why)
         if trainer.resume(progress.say):
             progress.say(f"going on at step {trainer.at.step:,} of {run}")
         try:

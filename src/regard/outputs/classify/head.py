@@ -2,16 +2,27 @@
 
     p(label | x) = softmax(W Σ_i a_i h_i + b)
 
-The weights a_i are content attention (a learned query asks every state), 1/n, 1 (DeepSets), or 1 for one state alone.
+| pooling | a_i |
+|---|---|
+| attention | softmax over i of w · tanh(V h_i + v): a learned query asks every state (Yang et al. 2016, 2.2) |
+| gate | σ(θ_λᵀ h̄_i): a gate for each state alone. Nothing makes gates compete, so they may learn to open for all |
+| forgetting | γ^(n−i): the last state counts 1, each earlier one γ times the next |
+| mean, sum | 1/n, and 1 (DeepSets) |
+| first, last | 1 for one state alone |
+
+h̄ is h with a 1 appended. A composite memory Σ_i a_i θᵀh_i is θᵀ Σ_i a_i h_i: its θ is W.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
-from regard.attention import Context, masks, normalisers, scores
+from regard.attention import Context, masks, normalisers, positions, scores
 from regard.backbones.recurrent import Glimpse
 from regard.inputs.input import Batch
 from regard.layers.dropout import Dropout
@@ -20,11 +31,12 @@ from regard.network import Network, StatesHead, table_of
 
 
 class Pool(nn.Module):
-    """All states of a row made one: a query asks each of them. It is `learned` where the weights depend on it."""
+    """All states of a row made one: a query, from the place of the last, asks each of them. The query is `learned`
+    where the weights depend on it; the weights tell of the states where they are `content` weights."""
 
-    def __init__(self, glimpse: Glimpse, width: int, *, learned: bool) -> None:
+    def __init__(self, glimpse: Glimpse, width: int, *, learned: bool = False, content: bool = False) -> None:
         super().__init__()
-        self.glimpse = glimpse
+        self.glimpse, self.content = glimpse, content
         self.query = nn.Parameter(torch.empty(width)) if learned else None
         if self.query is not None:
             nn.init.normal_(self.query, std=width**-0.5)
@@ -33,9 +45,10 @@ class Pool(nn.Module):
         """(batch, n, width) to (batch, width)."""
         values = states.values
         query = values.new_zeros(values.shape[-1]) if self.query is None else self.query
-        asked = torch.zeros(1, dtype=torch.long, device=values.device)
-        mask = masks.padding.on(asked, states.where())
-        read, _ = self.glimpse(query.expand(len(values), 1, -1), states, asked, mask)
+        where = states.where().expand(len(values), -1)
+        asked = where.amax(-1, keepdim=True).clamp(min=0)
+        mask = masks.padding.on(asked, where)
+        read, _ = self.glimpse(query.expand(len(values), 1, -1), states._replace(positions=where), asked, mask)
         pooled: Tensor = read.squeeze(1)
         return pooled
 
@@ -55,20 +68,37 @@ class OneState(nn.Module):
         return values[torch.arange(len(values), device=values.device), ends]
 
 
-def pool(kind: str, width: int) -> Pool | OneState:
-    """attention (Yang et al. 2016, 2.2: s_i = w · tanh(W h_i + b)), mean, sum, first or last."""
+def pool(kind: str, width: int, gamma: float = 0.9) -> Pool | OneState:
+    """Return the pool of this name; `gamma` is the share that forgetting keeps of each step."""
     if kind == "attention":
-        return Pool(Glimpse(scores.Additive(width, width, width)), width, learned=True)
+        return Pool(Glimpse(scores.Additive(width, width, width)), width, learned=True, content=True)
+    if kind == "gate":
+        return Pool(Glimpse(scores.Content(width, 1), normalisers.sigmoid), width, content=True)
+    if kind == "forgetting":
+        return Pool(Glimpse(scores.uniform, normalisers.exponential, positions.Decay(gamma)), width)
     if kind == "mean":
-        return Pool(Glimpse(scores.uniform, normalisers.mean), width, learned=False)
+        return Pool(Glimpse(scores.uniform, normalisers.mean), width)
     if kind == "sum":
-        return Pool(Glimpse(scores.uniform, normalisers.exponential), width, learned=False)  # exp(0) = 1 for each
+        return Pool(Glimpse(scores.uniform, normalisers.exponential), width)  # exp(0) = 1 for each
     return OneState(last=kind == "last")
 
 
+Measure = Callable[[Tensor, Tensor], Tensor]
+
+
+def label_loss(smoothing: float) -> Measure:
+    """Return Σ −log p(label), with label smoothing, from logits (batch, labels) and labels (batch,)."""
+    return partial(cross_entropy, reduction="sum", label_smoothing=smoothing)
+
+
+def square_loss(numbers: Tensor, wanted: Tensor) -> Tensor:
+    """Return Σ (answered − expected)² of numbers (batch, 1) and (batch,)."""
+    return (numbers[:, 0] - wanted).square().sum()
+
+
 class ClassifyHead(StatesHead):
-    """`language` is the weight of an auxiliary language-model loss, by the `table` of an alphabet as output layer, for
-    backbones that only look back."""
+    """`measure` is the loss of what the output layer says. `language` is the weight of an auxiliary language-model
+    loss, by the `table` of an alphabet as output layer, for backbones that only look back."""
 
     def __init__(
         self,
@@ -77,12 +107,12 @@ class ClassifyHead(StatesHead):
         labels: int,
         *,
         dropout: float,
-        smoothing: float = 0.0,
+        measure: Measure,
         language: float = 0.0,
     ) -> None:
         super().__init__()
         self.pool, self.output = pool, chosen_among(nn.Linear(width, max(1, labels)))
-        self.dropout, self.smoothing, self.language = Dropout(dropout), smoothing, language
+        self.dropout, self.measure, self.language = Dropout(dropout), measure, language
 
     def of(self, states: Context) -> Tensor:
         """Return logits of the labels, (batch, 1, labels), from the states of the backbone."""
@@ -90,10 +120,10 @@ class ClassifyHead(StatesHead):
         return logits.unsqueeze(1)
 
     def loss(self, body: Network, batch: Batch, turn: str) -> Tensor:  # noqa: ARG002
-        """Return the sum of −log p(label); with the auxiliary loss L_3 = L_2 + λ L_1 (Radford et al. 2018, 3.2), L_1
-        being the mean −log p(next token) of each row."""
+        """Return the sum of the losses L_2 of the labels; with the auxiliary loss L_3 = L_2 + λ L_1 (Radford et al.
+        2018, 3.2), L_1 being the mean −log p(next token) of each row."""
         states = body.features(batch.source)
-        loss = cross_entropy(self.of(states)[:, 0], batch.target, reduction="sum", label_smoothing=self.smoothing)
+        loss = self.measure(self.of(states)[:, 0], batch.target)
         if not self.language:
             return loss.unsqueeze(0)
         table = table_of(body.stem).weight

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field as Setting
 from torch import Tensor
 
 from regard import metrics
-from regard.config import Config, Section
 from regard.data.example import Example
 from regard.data.store import Field
 from regard.data.survey import Survey
@@ -25,45 +23,18 @@ from regard.inspection.invariants import difference
 from regard.inspection.page import Exhibit
 from regard.inspection.recording import Seen
 from regard.inspection.view import Drawing, View, refuse_unseeable
-from regard.layers.stem import Marks
 from regard.models.encoder import Each
-from regard.models.encoders import encoder_of
-from regard.models.settings import (
-    BertKind,
-    DeepSetsKind,
-    GptEncoderKind,
-    Kind,
-    RecurrentEncoderKind,
-    TransformerEncoderKind,
-)
 from regard.network import Network
 from regard.outputs.abilities import Chooses, Details, Invariant, Joins
-from regard.outputs.classify.head import ClassifyHead, OneState, pool
+from regard.outputs.classify.head import ClassifyHead, OneState, label_loss
+from regard.outputs.classify.network import pooled, terms_of
+from regard.outputs.classify.numbers import Numbers
+from regard.outputs.classify.settings import ClassifySettings, PoolSettings, choose
 from regard.outputs.output import Held, Item, Lines, Looked, Supervised, halves, paired
 from regard.text import labels
 from regard.text.classes import Classes
 
 SHOWN = 500  # elements that a picture can hold
-AnyEncoder = Annotated[
-    RecurrentEncoderKind | TransformerEncoderKind | DeepSetsKind | BertKind | GptEncoderKind,
-    Setting(discriminator="kind"),
-]
-
-
-class PoolSettings(Section):
-    """How the states of a row become one."""
-
-    pooling: Literal["attention", "mean", "sum", "first", "last"] = Setting(
-        "attention", description="how states become one: attention, mean, sum, or the first or last state alone"
-    )
-
-
-class ClassifySettings(Config):
-    """All settings of a model that labels."""
-
-    task: Literal["classify"] = Setting("classify", description="what comes out: one label")
-    model: AnyEncoder = RecurrentEncoderKind()
-    output: PoolSettings = PoolSettings()
 
 
 @dataclass(frozen=True)
@@ -83,35 +54,24 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant):
     files: ClassVar[tuple[str, ...]] = ("labels.json",)
     fields = (Field("label", "<u2", tokens=1),)
 
-    def __init__(self, classes: Classes, terms: int = 1) -> None:
-        self.classes, self.terms = classes, terms
+    def __init__(self, classes: Classes, terms: int = 1, how: PoolSettings | None = None) -> None:
+        self.classes, self.terms, self.asked = classes, terms, how or PoolSettings()
 
     @staticmethod
     def names(target: str) -> tuple[str]:
         return (target,)
 
     @classmethod
-    def made(cls, config: ClassifySettings, input: Input[Any], learned: Classes) -> Self:
-        del input
-        return cls(learned, 2 if isinstance(config.model, GptEncoderKind) and config.model.language else 1)
+    def made(cls, config: ClassifySettings, input: Input[Any], learned: Classes) -> Classify | Numbers:
+        if config.output.kind == "number":
+            return Numbers.made(config, input, learned)
+        if config.output.positive not in (None, *learned.names):
+            known = ", ".join(learned.names[:8])
+            raise UserError(f"output.positive is {config.output.positive}, expected a label: {known}.")
+        return cls(learned, terms_of(config), config.output)
 
     def network(self, config: ClassifySettings, input: Input[Any]) -> tuple[Input[Any], Network]:
-        model, pooling = config.model, config.output.pooling
-        _refuse_blind(model, pooling)
-        stem, backbone = encoder_of(model, config.data.longest)
-        input = input.marked(stem.marks | (Marks.BOTH if pooling in ("first", "last") else Marks.NONE))
-        language = model.language if isinstance(model, GptEncoderKind) else 0.0
-        if language and input.alphabet is None:
-            raise ValueError("model.language predicts the next element of an alphabet, and this input has none")
-        head = ClassifyHead(
-            pool(pooling, model.width),
-            model.width,
-            len(self.classes),
-            dropout=model.dropout,
-            smoothing=config.training.smoothing,
-            language=language,
-        )
-        return input, Network(input.module(stem), backbone, head)
+        return pooled(config, input, len(self.classes), label_loss(config.training.smoothing))
 
     # ---- training -------------------------------------------------------------------------------------------------
 
@@ -179,7 +139,14 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant):
         return {"label": answer.label, "probabilities": {name: round(share, 6) for name, share in ordered}}
 
     def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
-        return metrics.evaluate(answers, _references(items), kind="labels", samples=samples)
+        references = _references(items)
+        found = metrics.evaluate(answers, references, kind="labels", samples=samples)
+        if self.asked.metric == "matthews":
+            found.insert(0, metrics.matthews(answers, references, samples=samples))
+        if self.asked.metric == "f1":
+            label = self.asked.positive or self.classes.names[-1]  # the most frequent stands first
+            found.insert(0, metrics.class_f1(answers, references, label=label, samples=samples))
+        return found
 
     def details(self, passes: Passes, items: Sequence[Item], answers: Sequence[str]) -> str:  # noqa: ARG002
         return metrics.render_confusion(*metrics.confusion(answers, _references(items)))
@@ -218,7 +185,7 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant):
         if isinstance(looks, OneState):
             wanted, row = [name for name in seen if name.startswith("backbone")], -1 if looks.last else 0
         else:
-            wanted = ["head.pool.glimpse"] * (looks.query is not None)
+            wanted = ["head.pool.glimpse"] * looks.content
         if not wanted:
             return None
         return np.asarray(seen[wanted[-1]].weights[0].mean(0)[row].cpu()), "attention weight"
@@ -238,37 +205,7 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant):
 
     @classmethod
     def choose(cls, seen: Survey, reading: dict[str, Any]) -> Chosen:
-        few = seen.count < 20_000
-        lengths = sorted(len(str(source).split()) for source in seen.sources)
-        long = lengths[len(lengths) // 2] > 100
-        model: dict[str, Any] = {"kind": "recurrent", "width": 128 if few else 256, "dropout": 0.5 if few else 0.3}
-        if long:
-            model = {"kind": "deepsets", "width": 256, "dropout": 0.5}
-        kinds = len(set(seen.targets))
-        reasons = {
-            "model.kind": "half of the texts have more than 100 words: each word alone says enough, and is read fast"
-            if long
-            else "an LSTM learns labels of short texts from few examples better than a Transformer",
-            "model.width": f"{seen.count:,} texts, {kinds} labels: width {model['width']}",
-            "model.dropout": f"{seen.count:,} texts are {'few: much' if few else 'many: less'} is dropped in training",
-            "output.pooling": "a learned query weighs the words, so that `regard show` tells which ones decided",
-        }
-        training = {"budget": 1024 if few else 4096, "rate": 1e-3, "warmup": 100}
-        longest = 2 * max(128, max(map(len, seen.sources)) if reading.get("level") == "characters" else 256)
-        return {"model": model, "training": training, "data": {"longest": min(longest, 2048)}}, reasons
-
-
-def _refuse_blind(model: Kind, pooling: str) -> None:
-    """Refuse a label that would come from one mark alone, because the network does not look from there at the text."""
-    if isinstance(model, DeepSetsKind) and pooling in ("first", "last"):
-        fitting, why = "attention, mean or sum", "looks at each token alone"
-    elif isinstance(model, GptEncoderKind) and pooling == "first":
-        fitting, why = "last, attention, mean or sum", "only looks back"
-    else:
-        return
-    raise ValueError(
-        f"model.kind={model.kind} {why}, so output.pooling={pooling} would see nothing of a text, expected {fitting}"
-    )
+        return choose(seen, reading)
 
 
 def _references(items: Sequence[Item]) -> list[list[str]]:

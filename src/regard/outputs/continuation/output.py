@@ -59,16 +59,28 @@ class Draw:
     top_p: float | None = None
     longest: int = 300
     seed: int = 1
+    before: str = ""  # put before each text: a task's description, examples to follow
+    choices: str | None = None  # answers to choose among, a comma between two; blanks count
+
+    @property
+    def listed(self) -> list[str]:
+        """The answers to choose among."""
+        found = [choice for choice in (self.choices or "").split(",") if choice]
+        if self.choices is not None and len(found) < 2:
+            raise UserError(f"--choices {self.choices}: expected two answers or more with commas between them.")
+        return found
 
 
 @dataclass(frozen=True)
 class Continuation:
-    """A text continued: all of it, the tokens that were added, their log-probability, and the text before."""
+    """A text continued: all of it, the tokens that were added, their log-probability, and the text before. Or the most
+    likely of some choices, and all of them with their log-probabilities, the likeliest first."""
 
     text: str
     ids: list[int]
     score: float
     given: str
+    ranked: tuple[tuple[str, float], ...] = ()
 
 
 class Continue(Output[Continuation], Streams, Details, Invariant):
@@ -78,7 +90,9 @@ class Continue(Output[Continuation], Streams, Details, Invariant):
     settings = ContinueSettings
     use = Use.STREAM
     needs: ClassVar[frozenset[str]] = frozenset(("an alphabet",))
-    options: ClassVar[frozenset[str]] = frozenset(("longest", "temperature", "top_k", "top_p", "seed"))
+    options: ClassVar[frozenset[str]] = frozenset(
+        ("longest", "temperature", "top_k", "top_p", "seed", "before", "choices")
+    )
     measures: ClassVar[frozenset[str]] = frozenset(("stride",))
     contiguous = draws = True
     how: Draw
@@ -156,18 +170,42 @@ class Continue(Output[Continuation], Streams, Details, Invariant):
         place, which is `first` for the first."""
         found = [Continuation("", [], 0.0, "") for _ in sources]
         filled = [place for place, text in enumerate(sources) if text]
+        if how.choices is not None:
+            for place in filled:
+                found[place] = self._chosen(passes, how.before + sources[place], how.listed)
+            return found
+        sources = [how.before + text if text else text for text in sources]
         for chosen in (filled[i : i + SEVERAL] for i in range(0, len(filled), SEVERAL)):
             prompts = [self.prompt(passes.input, sources[place]) for place in chosen]
             drawn = self._draw(passes, prompts, [first + place for place in chosen], how)
             for place, prompt, one in zip(chosen, prompts, drawn, strict=True):
                 growing = Growing(_alphabet(passes), sources[place], prompt)
                 text = sources[place] + "".join(growing.add(id) for id in one.tokens)
-                found[place] = Continuation(text, one.tokens, one.score, sources[place])
+                found[place] = Continuation(text.removeprefix(how.before), one.tokens, one.score, sources[place])
         return found
+
+    def _chosen(self, passes: Passes, text: str, choices: Sequence[str]) -> Continuation:
+        """Return the choice of the largest log p(choice | text), the sum over its elements (Brown et al. 2020, 2.4).
+
+        Where the last element of the text and the first of a choice are written as one, it counts to the choice.
+        """
+        head, before = _head(passes.network), self.prompt(passes.input, text)
+        ranked = []
+        for choice in choices:
+            ids = self.prompt(passes.input, text + choice)
+            same = next((i for i, (a, b) in enumerate(zip(before, ids, strict=False)) if a != b), len(before))
+            own = len(ids) - min(same, len(ids) - 1)  # of the choice: one at least
+            seen = ids[-max(self.context + 1, own + 1) :]
+            nats = head.surprise(passes.network, seen, self.context, max(1, self.context // 2))
+            ranked.append((-float(nats[-own:].sum()), choice, ids[-own:]))
+        score, best, ids = max(ranked, key=lambda one: one[0])
+        order = sorted(((choice, value) for value, choice, _ in ranked), key=lambda one: -one[1])
+        return Continuation(best, ids, score, text, tuple(order))
 
     def stream(self, passes: Passes, source: Any, how: Draw, write: Callable[[str], None]) -> None:
         """Write the text, and each element as soon as it is drawn; for an empty text, what may begin a line."""
         write(source)
+        source = how.before + source
         prompt = self.prompt(passes.input, source)
         growing = Growing(_alphabet(passes), source, prompt)
         self._draw(passes, [prompt], [0], how, lambda tokens: write(growing.add(int(tokens[0]))))
@@ -213,7 +251,8 @@ class Continue(Output[Continuation], Streams, Details, Invariant):
         return [(answer.score, answer.text.replace("\\", "\\\\").replace("\n", "\\n"))]
 
     def as_json(self, answer: Continuation) -> dict[str, Any]:
-        return {"answers": [{"text": answer.text, "score": answer.score}]}
+        ranked = answer.ranked or ((answer.text, answer.score),)
+        return {"answers": [{"text": text, "score": score} for text, score in ranked]}
 
     def evaluate(
         self, passes: Passes, held: Held, how: Draw, *, quick: bool, samples: int, **measures: Any

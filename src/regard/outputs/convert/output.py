@@ -36,9 +36,10 @@ from regard.inspection.view import Drawing, View, joined, refuse_unseeable
 from regard.layers.dropout import Dropout
 from regard.layers.stem import Marks
 from regard.models.bahdanau import recurrent
+from regard.models.convolution import convs2s
 from regard.models.encoders import encoder_of
 from regard.models.pair import Pair
-from regard.models.settings import OwnEncoder, TransformerPair
+from regard.models.settings import ConvolutionPair, OwnEncoder, TransformerPair
 from regard.models.transformer import transformer
 from regard.network import Network, table_of
 from regard.outputs.abilities import Invariant, Joins, Learns, Refuses, Settles
@@ -162,8 +163,11 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
     def network(self, config: ConvertSettings, input: Input[Any]) -> tuple[Input[Any], Network]:
         model = config.model
         parts = model.model_dump(exclude={"kind", "tied"})
+        length = 2 + max(config.data.longest, config.decoding.longest)
         if isinstance(model, TransformerPair):
-            pair: Pair = transformer(length=2 + max(config.data.longest, config.decoding.longest), **parts)
+            pair: Pair = transformer(length=length, **parts)
+        elif isinstance(model, ConvolutionPair):
+            pair = convs2s(length=length, **parts)
         else:
             pair = recurrent(**parts)
         if not isinstance(config.encoder, OwnEncoder):

@@ -9,7 +9,7 @@ from pydantic import Field
 from regard.config import Config, Section, Tables
 from regard.data.survey import Survey
 from regard.inputs.input import Chosen
-from regard.models.settings import OwnEncoder, RecurrentPair, SourceEncoder, TransformerPair
+from regard.models.settings import ConvolutionPair, OwnEncoder, RecurrentPair, SourceEncoder, TransformerPair
 from regard.text import scripts
 from regard.text.closed import closed_level
 from regard.text.composed import decompose
@@ -51,7 +51,7 @@ class ConvertSettings(Config):
     """All settings of a model that converts. `encoder` may take the place of the model's own one."""
 
     task: Literal["convert"] = Field("convert", description="what comes out: a sequence")
-    model: Annotated[TransformerPair | RecurrentPair, Field(discriminator="kind")] = TransformerPair()
+    model: Annotated[TransformerPair | RecurrentPair | ConvolutionPair, Field(discriminator="kind")] = TransformerPair()
     encoder: SourceEncoder = OwnEncoder()
     output: TargetSettings = TargetSettings()
     decoding: SearchSettings = SearchSettings()
@@ -146,7 +146,7 @@ def _for_strings(count: int) -> tuple[dict[str, Any], dict[str, Any], str]:
         model |= {"position": "rotary", "ngrams": 5}
         training = {"budget": 4096, "optimiser": "muon", "rate": 4e-3, "warmup": 200, "average": 10}
         return model, training, "many short strings: a Transformer learns them in less time than an LSTM"
-    model = {"kind": "recurrent", "cell": "lstm", "layers": 1, "attention": "additive", "feeding": True}
+    model = {"kind": "recurrent", "cell": "lstm", "layers": 1, "attention": "additive"}
     model |= {"width": 128 if count < 2_000 else 192, "dropout": 0.4}
     # A rate that stays high and the mean of many checkpoints generalise better here than a rate that ends at zero.
     training = {"budget": 2048, "rate": 3e-3, "warmup": 400, "schedule": "inverse_sqrt", "average": 10}

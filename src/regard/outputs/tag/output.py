@@ -26,7 +26,7 @@ from regard.inspection.page import Exhibit
 from regard.inspection.view import Drawing, refuse_unseeable
 from regard.layers.crf import CRF
 from regard.models.encoders import encoder_of
-from regard.models.settings import BertKind, RecurrentEncoderKind, TransformerEncoderKind
+from regard.models.settings import BertKind, ConvolutionEncoderKind, RecurrentEncoderKind, TransformerEncoderKind
 from regard.network import Network
 from regard.outputs.abilities import Chooses, Details
 from regard.outputs.output import Held, Item, Lines, Looked, Supervised, halves, paired
@@ -50,9 +50,9 @@ class TagSettings(Config):
     """All settings of a model that tags."""
 
     task: Literal["tag"] = Setting("tag", description="what comes out: a tag for each word")
-    model: Annotated[RecurrentEncoderKind | TransformerEncoderKind | BertKind, Setting(discriminator="kind")] = (
-        RecurrentEncoderKind()
-    )
+    model: Annotated[
+        RecurrentEncoderKind | TransformerEncoderKind | ConvolutionEncoderKind | BertKind, Setting(discriminator="kind")
+    ] = RecurrentEncoderKind()
     output: ChoiceSettings = ChoiceSettings()
 
 
