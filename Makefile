@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint types unit soak bench-attention bench-language bench-train bench-memory bench-decode bench-bleu clean
+.PHONY: demo test lint types unit soak bench-attention bench-language bench-train bench-memory bench-decode bench-serve bench-bleu clean
 
 demo: .venv/installed
 	$(BIN)/regard demo
@@ -39,6 +39,9 @@ bench-memory: .venv/tested benchmarks/peers/env/installed
 
 bench-decode: .venv/tested
 	$(BIN)/python benchmarks/decoding.py $(if $(RUN),--run $(RUN) --texts $(TEXTS))
+
+bench-serve: .venv/tested
+	$(BIN)/python benchmarks/serving.py $(RUN) $(TEXTS)
 
 DATA ?= data/multi30k
 bench-bleu: .venv/tested

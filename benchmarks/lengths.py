@@ -14,6 +14,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.measure import report
+
 from regard import pictures
 from regard.attention import Context
 from regard.models.convolution import convolution
@@ -48,7 +49,9 @@ def main() -> None:
                     network.eval()(x)
                 spent.append(time.process_time() - start)
             found[name].append(1e6 * min(spent) / length)
-    rows = [{"network": name, **{str(n): value for n, value in zip(lengths, v, strict=True)}} for name, v in found.items()]
+    rows = [
+        {"network": name, **{str(n): value for n, value in zip(lengths, v, strict=True)}} for name, v in found.items()
+    ]
     report("lengths", rows)
     if asked.picture:
         labels = ("length", "processor time, µs for each element")
