@@ -160,3 +160,15 @@ def test_a_circle_is_found_wherever_its_imports_stand(tmp_path: Path, late: str)
     assert graph == {"a": {"b"}, "b": {"c"}, "c": {"a"}}
     assert sorted(set(cycle(graph, frozenset(graph)))) == ["a", "b", "c"]
     assert cycle(graph, frozenset("ab")) == []
+
+
+def test_docstrings_say_the_result() -> None:
+    """They begin with a verb or a noun phrase."""
+    found = []
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.Module):
+                words = (ast.get_docstring(node) or "").split()
+                if words and words[0] in ("What", "Whether", "How", "Which", "Where"):
+                    found.append(f"{path.relative_to(ROOT)}: {' '.join(words[:6])}")
+    assert found == []

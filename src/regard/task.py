@@ -29,7 +29,7 @@ WIDER = 5  # elements of padding that must change nothing
 
 @final
 class Task:
-    """What goes in, what comes out, and the network. `longest` is the most elements of a row of training."""
+    """An input, an output, and the network between them. `longest` is the most elements of a row of training."""
 
     def __init__(self, input: Input[Any], output: Output[Any], network: Network, longest: int) -> None:
         self.input, self.output, self.network = input, output, network
@@ -53,7 +53,7 @@ class Task:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """What input and output learned, as files of a run folder."""
+        """The files of a run folder that hold what input and output learned."""
         return {**self.input.contents(), **contents_of(self.output)}
 
     @property

@@ -432,7 +432,7 @@ def spread(arguments: list[str]) -> list[str]:
 
 
 def _open_outputs() -> None:
-    """What is written is UTF-8, whatever the locale or PYTHONIOENCODING says; where nobody listens, nothing is said."""
+    """Write UTF-8, whatever the locale or PYTHONIOENCODING says; where nobody listens, nothing is said."""
     if sys.stderr is None:  # closed: print would write to standard output instead
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (open as long as the process)
     for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):

@@ -43,7 +43,7 @@ SAMPLE = 30_000  # pairs that stand for all of them where memory is predicted
 
 
 class Given(NamedTuple):
-    """How the user says that files are to be read."""
+    """The user's options about reading files."""
 
     format: str
     columns: str
@@ -146,7 +146,7 @@ def _rehearsed(
 
 
 def expectation(config: Config, pairs: int, origin: Parts | None = None) -> str:
-    """What a training of these settings needs in memory, what to do if that is more than there is, and its padding.
+    """Return the memory that a training of these settings needs, the remedy if that is too much, and its padding.
 
     It is tried with vocabularies and batches of the first SAMPLE of so many pairs.
     """
@@ -173,7 +173,7 @@ def expectation(config: Config, pairs: int, origin: Parts | None = None) -> str:
 
 
 def _tried(config: Config, task: Task, rows: Sequence[Row], batches: Batches, count: int) -> memory.Need:
-    """What is needed to train on `count` rows such as these."""
+    """Return what is needed to train on `count` rows such as these."""
     how, cpu = config.training, torch.device("cpu")
 
     def loss(chosen: Rows) -> Tensor:
@@ -186,7 +186,7 @@ def _tried(config: Config, task: Task, rows: Sequence[Row], batches: Batches, co
 
 
 def check_run(run: Path, *, accept: bool) -> tuple[str, bool]:
-    """Whether every file of a run is what was written; then, whether its model does what every model must."""
+    """Verify the checksums of a run, then test what must hold for every model."""
     refuse_missing(run, "config.yaml")
     if accept:
         verify.accept(run)
@@ -198,7 +198,7 @@ def check_run(run: Path, *, accept: bool) -> tuple[str, bool]:
 
 
 def check_model(model: Model) -> tuple[str, bool]:
-    """What must hold for every trained model, tried on its own data."""
+    """Test what must hold for every trained model, on its own data."""
     paths = model.config.data.valid or model.config.data.train
     try:
         examples = list(islice(read(model.config, paths), 16))

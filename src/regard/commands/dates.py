@@ -252,7 +252,7 @@ def _order(pattern: str) -> str:
 
 
 def _month_width(pattern: str) -> str | None:
-    """Whether a pattern names the month in full or abbreviated, or (None) numbers it."""
+    """Return True if a pattern names the month in full or abbreviated, or (None) numbers it."""
     named = re.search("M{3,4}", _letters(pattern))
     return named and ("wide" if len(named[0]) == 4 else "abbreviated")
 

@@ -21,7 +21,7 @@ HIDDEN = {"training": ("steps", "minutes", "start", "parallel", "compile", "prec
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What there is to know about a run."""
+    """The facts about a run."""
 
     run: str
     does: str

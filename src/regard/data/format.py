@@ -36,7 +36,7 @@ class Format:
 
     @property
     def sentence(self) -> str:
-        """What was recognised, and why."""
+        """Return a sentence: the recognised form, and the evidence for it."""
         return f"{self.description} ({self.why})" if self.why else self.description
 
     @property

@@ -18,7 +18,7 @@ SAMPLE = 200_000  # examples that are kept; of more, as many from all over
 
 @dataclass(frozen=True)
 class Survey:
-    """What is known of the training data before settings are chosen: its size, examples from all over, and its form.
+    """The facts about the training data before settings are chosen: its size, examples from all over, and its form.
 
     `given` are settings that are known before, for what is chosen has to fit them: {"tokens.level": "words"}.
     """

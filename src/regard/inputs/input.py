@@ -36,7 +36,7 @@ Row = tuple[NDArray[Any] | Sequence[int], ...]  # one array for each field
 
 
 class Use(Enum):
-    """What an output does with the elements of its input."""
+    """The use that an output makes of the elements of its input."""
 
     SOURCE = "reads them to write something else"
     UNITS = "labels each of them"
@@ -62,7 +62,7 @@ class Source(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a network's loss takes."""
+    """The argument of a network's loss."""
 
     source: Source
     target: Any
@@ -72,7 +72,7 @@ Chosen = tuple[dict[str, Any], dict[str, str]]  # sections of settings, and the 
 
 
 class Input(ABC, Generic[S]):
-    """What goes in. `marks` stand around the elements of each row, where the network wants them."""
+    """An input. `marks` stand around the elements of each row, where the network wants them."""
 
     name: ClassVar[str]  # of the input, and of its section in the settings
     noun: ClassVar[str]  # "texts": for sentences about it

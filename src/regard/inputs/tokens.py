@@ -48,7 +48,7 @@ PARTS = ("words", *SUB_WORDS)  # levels whose tokens may be parts of a word: at 
 
 
 class TokenSettings(Tables):
-    """How texts are cut into tokens."""
+    """Settings of the cut of texts into tokens."""
 
     vocabulary: ClassVar[bool] = True
 

@@ -1,4 +1,4 @@
-"""Where an answer looked, as numbers or as `0-0 1-2`."""
+"""Alignments: where an answer looked, as numbers or as `0-0 1-2`."""
 
 from __future__ import annotations
 

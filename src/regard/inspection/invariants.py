@@ -1,4 +1,4 @@
-"""What must hold for every network, measured: the largest difference between two answers that should be one."""
+"""Invariants of every network, measured: the largest difference between two answers that should be one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which vectors an answer depends on, for models whose attention does not say it: by the gradient."""
+"""Saliency: the vectors that an answer depends on, for models whose attention does not say it: by the gradient."""
 
 from __future__ import annotations
 

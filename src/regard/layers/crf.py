@@ -20,7 +20,7 @@ from regard.text.spans import SpanTag, are_span_tags, parse_span_tag
 
 
 class Rules(NamedTuple):
-    """What is allowed: the first tag, tag j after tag i, the last tag."""
+    """The rules: the first tag, tag j after tag i, the last tag."""
 
     start: Tensor  # (tags,) boolean
     follow: Tensor  # (tags, tags)
@@ -144,7 +144,7 @@ class CRF(nn.Module):
         return parts[0], parts[1], parts[2]
 
     def _broken(self, tags: Tensor, mask: Tensor) -> Tensor | None:
-        """Which rows of tags (batch,) break the rules."""
+        """Return the rows of tags (batch,) break the rules."""
         if not self.ruled:
             return None
         first, last = tags[:, 0], _last(tags, mask)
@@ -206,7 +206,7 @@ class Step:
 
 
 def _is_narrow(x: Tensor, top: Tensor, width: float) -> bool:
-    """Whether all of x is −∞ or less than `width` below the top, and the top is a number."""
+    """Return True if all of x is −∞ or less than `width` below the top, and the top is a number."""
     x = x.detach()
     return bool((((top - x < width) | x.isneginf()) & top.isfinite()).all())
 

@@ -49,7 +49,7 @@ def aligned(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def logits_of(x: Tensor, head: Linear) -> Tensor:
-    """What a head says of features x (n, width), aligned where nobody asks for a gradient."""
+    """Return the logits of features x (n, width), aligned where nobody asks for a gradient."""
     if torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type):
         said: Tensor = head(x)
         return said

@@ -60,7 +60,7 @@ class NoOptions:
 
 
 class Output(ABC, Generic[A]):
-    """What comes out. `how` says how answers are made, unless that is changed."""
+    """An output. `how` says how answers are made, unless that is changed."""
 
     does: ClassVar[str]  # "converts sequences": for sentences about it
     settings: ClassVar[type[Config]]

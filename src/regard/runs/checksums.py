@@ -123,7 +123,7 @@ def check(folder: Path, names: Iterable[str]) -> None:
 
 
 def fault_of(folder: Path, name: str, sums: Mapping[str, list[str]]) -> str | None:
-    """What is wrong with one file of a folder, as a sentence."""
+    """Return the fault of one file of a folder, as a sentence."""
     path = inside(folder, name)
     try:
         found = sha256(path)
@@ -135,7 +135,7 @@ def fault_of(folder: Path, name: str, sums: Mapping[str, list[str]]) -> str | No
 
 
 def remedy(folder: Path) -> str:
-    """What to do about a file that is not what was written: people edit runs, never the tokens that a run keeps."""
+    """Return the remedy for a file that has changed: people edit runs, never the tokens that a run keeps."""
     if not (folder / "config.yaml").exists():
         return "it is made anew when training goes on"
     run = shlex.quote(str(folder))

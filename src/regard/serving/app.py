@@ -35,8 +35,8 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 
 
-class Numbers:
-    """What `/metrics` tells."""
+class ServerMetrics:
+    """The counters behind `/metrics`."""
 
     def __init__(self, pool: WorkerPool) -> None:
         self.registry = CollectorRegistry()
@@ -64,7 +64,7 @@ class Numbers:
 class Walls:
     """Around every request: a token where one is needed, a limit on the bytes of the body, headers, and counting."""
 
-    def __init__(self, app: Any, tokens: tuple[str, ...], limits: RequestLimits, numbers: Numbers) -> None:
+    def __init__(self, app: Any, tokens: tuple[str, ...], limits: RequestLimits, numbers: ServerMetrics) -> None:
         self.app, self.limits, self.numbers = app, limits, numbers
         self.tokens = tuple(token.encode() for token in tokens)
 
@@ -153,7 +153,7 @@ def build(
         await pool.close()
 
     app = FastAPI(title="Regard", version=regard.__version__, docs_url=None, redoc_url=None, lifespan=life)
-    service, numbers = Service(pool, limits), Numbers(pool)
+    service, numbers = Service(pool, limits), ServerMetrics(pool)
     app.add_middleware(Walls, tokens=tokens, limits=limits, numbers=numbers)
 
     @app.exception_handler(Refused)

@@ -49,7 +49,7 @@ class Bytes(Strict):
 
 
 class RequestLimits(NamedTuple):
-    """What one request may ask for."""
+    """The limits of one request."""
 
     body: int = 16 * 2**20  # bytes
     things: int = 256

@@ -28,7 +28,7 @@ TEXT = "text/plain"
 
 
 class Order(NamedTuple):
-    """What a worker is started with."""
+    """The arguments of a worker."""
 
     runs: dict[str, str]  # name → folder
     engine: str

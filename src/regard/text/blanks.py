@@ -29,7 +29,7 @@ class Blanked:
     sizes: list[int]  # how many of them each blank of the text has
 
     def begins(self, place: int) -> bool:
-        """Whether this token is the first of its word."""
+        """Return True if this token is the first of its word."""
         return place == 0 or self.groups[place - 1] != self.groups[place]
 
     def filled(self, found: Sequence[str]) -> str:
@@ -78,7 +78,7 @@ def _tokens(text: str, vocabulary: Tokenizer) -> Iterator[tuple[int, str, int]]:
 
 
 class Candidates:
-    """What may stand in a blank: no special token, and in sub-words one that begins a word, or goes on with it."""
+    """Tokens that may stand in a blank: none that is special; sub-words that begin a word, or go on with it."""
 
     def __init__(self, vocabulary: Tokenizer) -> None:
         pieces = vocabulary.pieces_of(range(FIRST, vocabulary.size))

@@ -1,4 +1,4 @@
-"""How many steps fit into the minutes of a training."""
+"""Pace: the number of steps that fit into the minutes of a training."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Pace:
         return sum(times) / len(times)
 
     def due(self, step: int, settled: bool) -> bool:
-        """Whether it is time to count, after so many steps."""
+        """Return True when it is time to count, after so many steps."""
         return step >= WARM and (not settled or (len(self.lately) == LATELY and step % LATELY == 0))
 
     def steps(self, step: int, seconds: float, validated: bool) -> int:
-        """How many steps there will be in all."""
+        """Return the number of steps in all."""
         share = self.stepping / (seconds - self.began) if validated else 1 - VALIDATING
         return step + max(1, int(min(1.0, max(0.5, share)) * (60 * self.minutes - seconds) / self.each))
 
     @staticmethod
     def changed(left: int, before: int) -> bool:
-        """Whether other steps are left than were thought: fewer weigh more, for the rate would not come to its end."""
+        """Return True if the plan must change. Fewer steps weigh more: the learning rate would not come to its end."""
         return not 0.85 < left / max(1, before) < 1.5
 
     def sentence(self, steps: int) -> str:

@@ -25,7 +25,7 @@ AnyEncoder = Annotated[
 
 
 class PoolSettings(Section):
-    """What is answered, and how the states of a row become one."""
+    """Settings of the answer, and of the pooling of a row's states."""
 
     kind: Literal["label", "number"] = Setting("label", description="what is answered: a label, or a number")
     metric: Literal["accuracy", "matthews", "f1"] = Setting(

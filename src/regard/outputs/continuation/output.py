@@ -52,7 +52,7 @@ SAID = 40  # elements of a continuation that a picture shows
 
 @dataclass(frozen=True)
 class Draw:
-    """How elements are drawn."""
+    """Options of sampling."""
 
     temperature: float = 0.8
     top_k: int | None = None

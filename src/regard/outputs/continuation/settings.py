@@ -15,13 +15,13 @@ FARTHER = 16  # times its context that ALiBi may read in writing: it stays good 
 
 
 class StreamSettings(Section):
-    """How a stream is cut."""
+    """Settings of the cut of a stream."""
 
     context: int = Field(128, ge=2, le=10**6, description="tokens of a row of training; what GPT can look back on")
 
 
 class DrawSettings(Section):
-    """How continuations are drawn."""
+    """Settings of sampling."""
 
     temperature: float = Field(0.8, gt=0, le=100, description="of drawing: below 1 is more certain")
     top_k: int | None = Field(None, ge=1, description="draw among the k most probable tokens; empty: all")

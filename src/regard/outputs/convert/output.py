@@ -77,7 +77,7 @@ class Conversions(list[Conversion]):
 
 @dataclass(frozen=True)
 class Search:
-    """How answers are looked for. Sampling if `seed` is given, greedy for a beam of 1, beam search otherwise."""
+    """Options of the search: sampling if `seed` is given, greedy for a beam of 1, beam search otherwise."""
 
     beam: int = 5
     n_best: int = 1

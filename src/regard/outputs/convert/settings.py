@@ -19,7 +19,7 @@ Level = Literal["characters", "words", "symbols", "bpe", "unigram"]
 
 
 class TargetSettings(Tables):
-    """How targets are cut into tokens."""
+    """Settings of the cut of targets into tokens."""
 
     vocabulary: ClassVar[bool] = True
 
@@ -39,7 +39,7 @@ class TargetSettings(Tables):
 
 
 class SearchSettings(Section):
-    """How answers are searched."""
+    """Settings of the search."""
 
     beam: int = Field(5, ge=1, le=1000, description="hypotheses kept by the search")
     length_penalty: float = Field(1.0, ge=0, le=10, description="score ÷ length to this power")

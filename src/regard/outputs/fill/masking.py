@@ -1,4 +1,4 @@
-"""What is hidden in training and how: 15 % of the tokens, whole words or single ones (Devlin et al. 2019, 3.1)."""
+"""Masking in training: 15 % of the tokens, whole words or single ones (Devlin et al. 2019, 3.1)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from regard.text.tokenizer import SPACE, SUB_WORDS, Tokenizer
 
 
 def how_many(lengths: NDArray[Any], rate: float) -> NDArray[np.int64]:
-    """How many tokens are to be hidden in rows of these lengths: the rate, rounded, but at least one."""
+    """Return the number of tokens to hide in rows of these lengths: the rate, rounded, but at least one."""
     return np.maximum(1, np.floor(rate * lengths + 0.5)).astype(np.int64)
 
 
 class WordStarts:
-    """Which word of a row each token belongs to, from ids alone. A punctuation mark is a word of its own."""
+    """Return the word of a row that each token belongs to, from ids alone. A punctuation mark is a word of its own."""
 
     def __init__(self, vocabulary: Tokenizer) -> None:
         pieces = vocabulary.pieces_of(range(FIRST, vocabulary.size))
@@ -47,7 +47,7 @@ def _is_mark(piece: str) -> bool:
 
 
 def hide(ids: Tensor, words: Tensor, count: Tensor, generator: Generator | None = None) -> Tensor:
-    """Which tokens (batch, n) are hidden: words in a random order, as many as come nearest to `count` (batch,) tokens.
+    """Return the tokens (batch, n) to hide: random words, as many as come nearest to `count` (batch,) tokens.
 
     Special ids are never hidden. A word is taken while its middle lies within the count, and the first one always: the
     number of tokens is right on average where words have several, and exact where each is a word.

@@ -45,7 +45,7 @@ Window = tuple[list[int], list[int]]  # elements, and the places of hidden ones
 
 
 class TextSettings(Section):
-    """What a text is."""
+    """Settings of the unit of text."""
 
     text: Literal["line", "paragraph"] = Setting(
         "line", description="a text is a line, or all lines up to an empty one"
@@ -53,7 +53,7 @@ class TextSettings(Section):
 
 
 class HidingSettings(Section):
-    """What is hidden in training."""
+    """Settings of masking."""
 
     rate: float | None = Setting(
         None, gt=0, lt=1, description="share of tokens hidden; empty: 0.15 (bert), 1/6 (xlnet)"
@@ -72,7 +72,7 @@ class FillSettings(Config):
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked: the n best, or vectors instead."""
+    """Options of answers: the n best, or vectors instead."""
 
     n_best: int = 1
     embeddings: bool = False

@@ -22,7 +22,7 @@ class Tagged(NamedTuple):
 
 
 class Choice(Protocol):
-    """How tags are chosen from the scores (batch, m, tags) of the units that are `real`."""
+    """The choice of tags from the scores (batch, m, tags) of the units that are `real`."""
 
     def loss(self, scores: Tensor, tags: Tensor, real: Tensor, smoothing: float) -> Tensor:
         """Return −log p of the right tags, summed."""

@@ -41,7 +41,7 @@ HOLE = "∅"  # in a row of tags: a unit without a label, which counts neither i
 
 
 class ChoiceSettings(Section):
-    """How tags are chosen."""
+    """Settings of the choice of tags."""
 
     kind: Literal["softmax", "crf"] = Setting("softmax", description="each tag by itself, or a chain of them (CRF)")
 
