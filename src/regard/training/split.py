@@ -105,7 +105,7 @@ class Split:
             if counts[key] <= room and len(chosen) < len(found) // 2:
                 chosen.add(key)
                 room -= counts[key]
-        return chosen or {min(counts, key=lambda key: counts[key])}
+        return chosen or {min(found, key=lambda pair: (counts[pair[1]], pair))[1]}
 
 
 def survey(config: Config, on_fault: OnFault | None = None) -> Survey:
