@@ -62,4 +62,5 @@ def _name(option: str) -> str:
 
 
 def _literal(value: str) -> str:
-    return value if re.fullmatch(r"[\d.+-]+(e[+-]?\d+)?|[A-Z]+|…", value) else f'"{value}"'
+    value = {"true": "True", "false": "False"}.get(value, value)
+    return value if re.fullmatch(r"[\d.+-]+(e[+-]?\d+)?|[A-Z]+|True|False|…", value) else f'"{value}"'

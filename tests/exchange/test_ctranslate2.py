@@ -184,7 +184,7 @@ def test_positions_that_it_lacks_are_refused(tmp_path: Path, position: str, reas
 def test_n_grams_are_refused(tmp_path: Path) -> None:
     model = made(tmp_path / "run", ngrams=3, buckets=20)
     with pytest.raises(
-        UserError, match=r"model.ngrams is 3: CTranslate2 cannot express it, .* train with --set model.ngrams=1"
+        UserError, match=r'model.ngrams is 3: CTranslate2 cannot express it, .* train with set={"model.ngrams": 1}'
     ):
         ctranslate2.export(model, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -346,7 +346,11 @@ def test_what_is_chosen_fits_the_levels_that_are_given(
 ) -> None:
     write_numbers(tmp_path / "pairs.tsv")
     text = (tmp_path / "pairs.tsv").read_text().replace("\t", " and one more digit\tin words ")
-    (tmp_path / "pairs.tsv").write_text(text)
+    lines = (
+        f"{line} no{number % 20}\n".replace("\t", f" no{number % 20}\t")
+        for number, line in enumerate(text.splitlines())
+    )
+    (tmp_path / "pairs.tsv").write_text("".join(lines))  # numbers in digits are no closed vocabulary
     names = zip(("tokens.level", "output.level"), levels, strict=False)
     changes = [f"{name}={level}" for name, level in names if level]
     chosen, reasons, _ = train._settings([str(tmp_path / "pairs.tsv")], [], [], None, changes)

@@ -463,7 +463,7 @@ def test_what_cannot_be_shown() -> None:
     for text, answer, sentence in (
         ("", None, "0 tokens"),
         ("the cat " * 30, None, "expected 1 to 24"),
-        ("the cat", "x", "--answer means nothing"),
+        ("the cat", "x", "answer means nothing"),
     ):
         with pytest.raises(UserError, match=sentence):
             task.exhibit(text, answer)
@@ -639,7 +639,7 @@ def test_settings_are_chosen_from_the_text(tmp_path: Path) -> None:
     again.write_text(render(found, reasons))
     assert load_settings(again) == found
     lines = choose.choose([str(write_sounds(tmp_path / "lines"))], task="fill")[0]
-    assert lines.model_dump()["tokens"] == {"level": "bpe", "lowercase": False, "size": 300}
+    assert lines.model_dump()["tokens"] == {"level": "bpe", "lowercase": False, "size": 300, "decomposed": False}
     assert lines.model_dump()["output"] == {"text": "line"}
 
 

@@ -24,6 +24,10 @@ def test_commands_are_a_closed_vocabulary(tmp_path: Path) -> None:
     assert (config.tokens.level, config.output.level, config.output.closed) == ("symbols", "symbols", True)
     assert config.model.kind == "recurrent"
     assert "13 words" in reasons["tokens.level"]
+    for given, closed in (("words", True), ("bpe", False)):  # a level that is set decides
+        levels = {"tokens.level": given, "output.level": given}
+        config, _, _ = choose([str(tmp_path / "commands.tsv")], given=levels)
+        assert (config.output.closed, config.model.kind) == (closed, "recurrent" if closed else "transformer")
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_unused_parameters_are_looked_for_with_two_players_only(monkeypatch: pyt
     distributed.wrap(network, TwoProcesses(), "ddp")
     distributed.wrap(network, TwoProcesses(), "ddp", TURNS)
     assert given == [False, True]
-    with pytest.raises(UserError, match=r"trained in turns \(critic, generator\): --set training\.parallel=ddp"):
+    with pytest.raises(UserError, match=r'trained in turns \(critic, generator\): set={"training.parallel": "ddp"}'):
         distributed.wrap(network, TwoProcesses(), "fsdp", TURNS)
 
 

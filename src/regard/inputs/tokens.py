@@ -33,7 +33,7 @@ from regard.layers.dropout import Dropout
 from regard.layers.first_weights import first_weights
 from regard.layers.stem import Marks, Stem
 from regard.text import labels, scripts
-from regard.text.closed import closed_level
+from regard.text.closed import WHOLE, closed_level
 from regard.text.composed import decompose
 from regard.text.stream import plain, shielded
 from regard.text.tokenizer import END, START, SUB_WORDS, UNKNOWN, Tokenizer, choose_level
@@ -382,7 +382,7 @@ def _used(seen: Survey, chosen: str) -> str:
 
 def _for_source(seen: Survey) -> Chosen:
     level, why = choose_level(seen.sources)
-    if level != "symbols":
+    if level != "symbols" and _used(seen, "words") in WHOLE:
         level, why = closed_level(seen.sources) or (level, why)
     if _used(seen, level) == "characters" and (parts := decompose(seen.sources)):
         return {"level": level, "decomposed": True}, {"level": why, "decomposed": parts}

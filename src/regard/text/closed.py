@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from regard.text import scripts
 from regard.text.tokenizer import split_word
 
+WHOLE = ("words", "symbols")  # levels of whole words
 MOST = 3_000  # distinct words
 OFTEN = 5  # times that a word has to occur to count as frequent
 SEEN = 30  # times that half of the words occur at least

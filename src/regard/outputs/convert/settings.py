@@ -11,7 +11,7 @@ from regard.data.survey import Survey
 from regard.inputs.input import Chosen
 from regard.models.settings import ConvolutionPair, OwnEncoder, RecurrentPair, SourceEncoder, TransformerPair
 from regard.text import scripts
-from regard.text.closed import closed_level
+from regard.text.closed import WHOLE, closed_level
 from regard.text.composed import decompose
 from regard.text.tokenizer import SUB_WORDS, choose_level
 
@@ -85,7 +85,8 @@ def choose(seen: Survey, reading: dict[str, Any]) -> Chosen:
 def _target(seen: Survey, reading: dict[str, Any]) -> Chosen:
     """Choose how targets are cut, and how large the vocabularies of both sides are."""
     level, why = choose_level(seen.targets)
-    few = closed_level(seen.targets) if level != "symbols" else None
+    whole = level != "symbols" and seen.given.get("output.level", "words") in WHOLE
+    few = closed_level(seen.targets) if whole else None
     level, why = few or (level, why)
     source = reading.get("level")
     used = [seen.given.get("tokens.level", source or ""), seen.given.get("output.level", level)]
