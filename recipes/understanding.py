@@ -3,8 +3,8 @@ Transformer helps how much.
 
     python recipes/understanding.py DATA -o runs/understanding --seeds 3
 
-DATA holds nlu_sick, cls_cola, cls_sst and multi30k (data/README says where they come from). Two language models learn the
-unlabelled texts of all of them, a GPT and an LSTM; then each of four variants is fine-tuned on each of four tasks:
+DATA holds the folders nlu_sick, cls_cola, cls_sst and, if it is there, multi30k. Two language models learn the unlabelled
+texts of all of them, a GPT and an LSTM; then each of four variants is fine-tuned on each of four tasks:
 
     full                 GPT, pre-trained, with the auxiliary language-model loss
     no pre-training      the same from fresh weights

@@ -36,8 +36,8 @@ from regard.text.classes import Classes
 SHOWN = 500  # elements that a picture can hold
 
 
-class Numbers(Supervised[float | None], Chooses):
-    """Numbers out, None for an empty row. The classes are the numbers of the training data."""
+class Estimates(Supervised[float | None], Chooses):
+    """Estimates out, None for an empty row. The classes are the numbers of the training data."""
 
     does, reads = "measures texts", "classify"
     settings = ClassifySettings
