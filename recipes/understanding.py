@@ -130,8 +130,8 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("-o", "--out", type=Path, default=Path("runs/understanding"))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--pretraining", type=int, default=3000, help="steps")
-    parser.add_argument("--steps", type=int, default=600, help="of fine-tuning")
+    parser.add_argument("--pretraining", type=int, default=10_000, help="steps")
+    parser.add_argument("--steps", type=int, default=2000, help="of fine-tuning")
     asked = parser.parse_args()
     prepare(asked.data, asked.out)
     pretrained = {kind: pretrain(asked.out, kind, asked.pretraining) for kind in ("gpt", "recurrent")}
