@@ -3,8 +3,8 @@ Transformer helps how much.
 
     python recipes/understanding.py DATA -o runs/understanding --seeds 3
 
-DATA holds nlu_sick, cls_cola, cls_sst and multi30k (data/README says where they come from). Two language models learn the
-unlabelled texts of all of them, a GPT and an LSTM; then each of four variants is fine-tuned on each of four tasks:
+DATA holds the folders nlu_sick, cls_cola, cls_sst and, if it is there, multi30k. Two language models learn the unlabelled
+texts of all of them, a GPT and an LSTM; then each of four variants is fine-tuned on each of four tasks:
 
     full                 GPT, pre-trained, with the auxiliary language-model loss
     no pre-training      the same from fresh weights
@@ -130,8 +130,8 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("-o", "--out", type=Path, default=Path("runs/understanding"))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--pretraining", type=int, default=3000, help="steps")
-    parser.add_argument("--steps", type=int, default=600, help="of fine-tuning")
+    parser.add_argument("--pretraining", type=int, default=10_000, help="steps")
+    parser.add_argument("--steps", type=int, default=2000, help="of fine-tuning")
     asked = parser.parse_args()
     prepare(asked.data, asked.out)
     pretrained = {kind: pretrain(asked.out, kind, asked.pretraining) for kind in ("gpt", "recurrent")}

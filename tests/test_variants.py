@@ -13,7 +13,7 @@ import regard
 from regard.commands.check import check_run
 from regard.commands.evaluate import evaluate
 from regard.commands.predict import predict
-from regard.commands.show import show
+from regard.commands.show import show, show_positions
 from regard.training.loop import Interrupted, Trainer
 from tests import test_matrix as matrix
 
@@ -107,5 +107,7 @@ def test_a_setting_trains_resumes_answers_is_shown_and_passes_its_checks(name: s
     assert all(math.isfinite(score.value) for score in evaluate(model, [str(path)], {}).scores)
     if task != "continue" or "model.kind=recurrent" not in changes:
         assert show(model, asked[:1], tmp_path / "shown.png").read_bytes().startswith(b"\x89PNG")
+    if any(change.startswith("model.position_way") for change in changes):
+        assert show_positions(model, tmp_path / "tables.png").read_bytes().startswith(b"\x89PNG")
     said, sound = check_run(tmp_path / "whole", accept=False)
     assert sound, said

@@ -3,13 +3,14 @@
 import pytest
 import torch
 
+from regard.data.columns import JOINED
 from regard.inputs.input import Use
-from regard.inputs.tokens import BORDER, EDGE, Tokens, TokenSettings
+from regard.inputs.tokens import EDGE, Tokens, TokenSettings
 from regard.layers.stem import Marks
 from regard.models.bert import bert
 from regard.text.tokenizer import END, START
 
-PAIRS = [f"a man eats{BORDER}nobody eats", f"nobody runs{BORDER}a man runs", "a man"]
+PAIRS = [f"a man eats{JOINED}nobody eats", f"nobody runs{JOINED}a man runs", "a man"]
 
 
 @pytest.mark.parametrize("level", ["words", "characters", "bpe"])
@@ -17,7 +18,7 @@ def test_a_pair_is_both_parts_with_end_between_them(level: str) -> None:
     tokens = Tokens.learn(TokenSettings(level=level, size=60), Use.LABEL, PAIRS, None)
     assert not any("|" in piece for piece in tokens.alphabet.pieces_of(range(4, tokens.alphabet.size)))
     for text, (row,) in zip(PAIRS, tokens.encode(PAIRS), strict=True):
-        parts = [tokens.alphabet.encode(part) for part in text.split(BORDER)]
+        parts = [tokens.alphabet.encode(part) for part in text.split(JOINED)]
         assert list(row) == (parts[0] if len(parts) == 1 else [*parts[0], END, *parts[1]])
         view = tokens.view(text)
         assert len(view.names) == len(row)

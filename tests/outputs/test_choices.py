@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from regard.commands.predict import predict, text_of
+from regard.data.columns import JOINED
 from regard.errors import UserError
 from regard.exchange import huggingface
 from regard.inputs.input import Source, Use
-from regard.inputs.tokens import BORDER, EDGE, Tokens, TokenSettings
+from regard.inputs.tokens import EDGE, Tokens, TokenSettings
 from regard.text.tokenizer import END
 from tests.exchange import published
 from tests.outputs.test_continuation import KINDS, make
@@ -75,7 +76,7 @@ def test_what_goes_before_is_a_text_or_a_file_and_is_not_repeated(tmp_path: Path
 
 
 def test_one_choice_is_refused() -> None:
-    with pytest.raises(UserError, match="--choices yes: expected two answers or more"):
+    with pytest.raises(UserError, match="choices yes: expected two answers or more"):
         make().answers(["or"], choices="yes")
 
 
@@ -84,7 +85,7 @@ def test_a_column_of_languages_is_a_token(place: int) -> None:
     """At the level of characters too; words that do not repeat stay characters."""
     names = ["de", "fr", "hu"]
     rows = [[name, f"w{i}ord{i}"][:: 1 if place == 0 else -1] for i in range(90) for name in names]
-    texts = [BORDER.join(row) for row in rows]
+    texts = [JOINED.join(row) for row in rows]
     tokens = Tokens.learn(TokenSettings(level="characters"), Use.SOURCE, texts, None)
     (row,), (other,) = tokens.encode(texts[:2])
     assert [len(row), list(row).count(END)] == [2 + len("w0ord0"), 1]
@@ -92,5 +93,5 @@ def test_a_column_of_languages_is_a_token(place: int) -> None:
     assert own != more
     view = tokens.view(texts[0])
     assert ("de" in view.names, EDGE in view.names, len(view.names)) == (True, True, len(row))
-    (new,) = tokens.encode([BORDER.join(["xx", "word"][:: 1 if place == 0 else -1])])[0]
+    (new,) = tokens.encode([JOINED.join(["xx", "word"][:: 1 if place == 0 else -1])])[0]
     assert len(new) == 2 + 1 + 4  # a language that was never seen is read by its characters

@@ -42,7 +42,7 @@ def none(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def mean(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """a_ji = 1/N over the N allowed keys, whatever the scores."""
+    """a_ji = 1/N over the N allowed keys, whatever the scores. Slides may leave the 1/N of c = (1/N) Σ h_i out."""
     allowed = torch.ones_like(scores) if mask is None else mask.expand_as(scores).to(scores.dtype)
     return allowed / allowed.sum(-1, keepdim=True).clamp(min=1)
 

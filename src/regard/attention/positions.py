@@ -30,6 +30,7 @@ BiasFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 def sinusoidal(positions: Tensor, width: int) -> Tensor:
     """p_t[2i] = sin(t / 10000^(2i/d)), p_t[2i+1] = cos(t / 10000^(2i/d)) (Vaswani et al. 2017, 3.5).
 
+    Frequencies begin with i = 0, as in the paper; slides that write ω_l with l from 1 begin one step later.
     ⟨p_t, p_t'⟩ depends on |t − t'| alone, and p_(t+τ) = M_τ p_t with M_τ made of 2×2 rotations by τ / 10000^(2i/d).
     """
     if width % 2:

@@ -18,6 +18,7 @@ from regard import metrics
 from regard.attention import Context
 from regard.config import Section, Tables
 from regard.data.batches import pad
+from regard.data.columns import JOINED
 from regard.data.format import Format, few
 from regard.data.recognition import Files, recognise_files
 from regard.data.store import Field, id_dtype
@@ -43,7 +44,7 @@ BEGIN, FINISH, FINIS = "▶", "■", "∎"  # START and END in pictures; the end
 OFTEN, SPEED = 200, 5_000  # times that little text is seen in the minutes of a training, at so many tokens a second
 LEAST = 0.7  # minutes of a training
 NAME = "\t"  # before a name that is one token at the level of characters
-BORDER, EDGE = " ||| ", "‖"  # between the parts of a text, where END stands; in pictures
+EDGE = "‖"  # between the parts of a text in pictures, where END stands
 PARTS = ("words", *SUB_WORDS)  # levels whose tokens may be parts of a word: at that of words, its punctuation marks
 
 
@@ -330,7 +331,7 @@ def _cleaned(text: str, use: Use, level: str) -> str:
 
 def _parts(text: str, use: Use) -> list[str]:
     """Return the parts of a text that is read whole: a premise and a hypothesis, a question and a context …"""
-    return text.split(BORDER) if use in (Use.LABEL, Use.SOURCE) else [text]
+    return text.split(JOINED) if use in (Use.LABEL, Use.SOURCE) else [text]
 
 
 def _names(parted: Sequence[list[str]]) -> frozenset[str]:

@@ -24,7 +24,8 @@ NEEDED = 20  # examples before their targets may be called all the same
 def warnings_of(config: Config, seen: Survey, valid: Sequence[AnyExample], test: Sequence[AnyExample]) -> list[str]:
     """Return warnings about training data and about validation and test data that were given."""
     reads = OUTPUTS[config.task].reads
-    found = [*_about_targets(seen, reads)]
+    number = getattr(getattr(config, "output", None), "kind", "") == "number"  # its targets are no classes
+    found = [] if number else [*_about_targets(seen, reads)]
     known: set[tuple[str, str]] = set()
     if reads != "continue" and (valid or test):
         known = {_identity(example, reads) for example in seen.examples}
@@ -32,7 +33,7 @@ def warnings_of(config: Config, seen: Survey, valid: Sequence[AnyExample], test:
         if paths:
             apart = name == "validation" and config.data.apart
             found += [] if apart else _leaks(config, seen, known, name, examples, paths)
-            found += _unseen(seen, name, examples, names_in(OUTPUTS[config.task]), reads)
+            found += [] if number else _unseen(seen, name, examples, names_in(OUTPUTS[config.task]), reads)
     return found
 
 
@@ -67,12 +68,12 @@ def _numbers(targets: Sequence[str], reads: str) -> Iterator[str]:
     if reads == "classify":
         yield (
             f"the labels are real numbers, such as {min(real)}: {len(distinct):,} classes that know nothing of each "
-            "other. Try to round them to a few"
+            "other. Try --set output.kind=number, which estimates them, or round them to a few"
         )
     else:
         yield (
             f"the targets are real numbers, such as {min(real)}: they are written digit by digit, not estimated. Try "
-            "to round them to a few classes"
+            "--task classify --set output.kind=number"
         )
 
 

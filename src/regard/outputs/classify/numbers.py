@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,7 +27,7 @@ from regard.inspection import page
 from regard.inspection.page import Exhibit
 from regard.inspection.view import Drawing, View, refuse_unseeable
 from regard.network import Network
-from regard.outputs.abilities import Chooses
+from regard.outputs.abilities import Learns
 from regard.outputs.classify.head import square_loss
 from regard.outputs.classify.network import pooled, terms_of
 from regard.outputs.classify.settings import ClassifySettings, choose
@@ -36,8 +37,8 @@ from regard.text.classes import Classes
 SHOWN = 500  # elements that a picture can hold
 
 
-class Numbers(Supervised[float | None], Chooses):
-    """Numbers out, None for an empty row. The classes are the numbers of the training data."""
+class Estimates(Supervised[float | None], Learns):
+    """Estimates out, None for an empty row. The classes are the numbers of the training data."""
 
     does, reads = "measures texts", "classify"
     settings = ClassifySettings
@@ -51,9 +52,17 @@ class Numbers(Supervised[float | None], Chooses):
         self.classes, self.terms = classes, terms
         self.middle, self.scale = (low + high) / 2, (high - low) / 2 or 1.0
 
-    @staticmethod
-    def names(target: str) -> tuple[str]:
-        return (target,)
+    @classmethod
+    def learn(cls, config: Any, input: Input[Any], seen: Survey, origin: Any) -> Classes:
+        del config, input, origin
+        return Classes.learn(seen.names, " ", None)
+
+    @classmethod
+    def load(cls, folder: Path) -> Classes:
+        return Classes.load(folder / cls.files[0])
+
+    def contents(self) -> dict[str, bytes]:
+        return {self.files[0]: self.classes.vocabulary.as_bytes()}
 
     @classmethod
     def choose(cls, seen: Survey, reading: dict[str, Any]) -> Chosen:

@@ -28,7 +28,7 @@ from regard.network import Network
 from regard.outputs.abilities import Chooses, Details, Invariant, Joins
 from regard.outputs.classify.head import ClassifyHead, OneState, label_loss
 from regard.outputs.classify.network import pooled, terms_of
-from regard.outputs.classify.numbers import Numbers
+from regard.outputs.classify.numbers import Estimates
 from regard.outputs.classify.settings import ClassifySettings, PoolSettings, choose
 from regard.outputs.output import Held, Item, Lines, Looked, Supervised, halves, paired
 from regard.text import labels
@@ -62,9 +62,9 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant):
         return (target,)
 
     @classmethod
-    def made(cls, config: ClassifySettings, input: Input[Any], learned: Classes) -> Classify | Numbers:
+    def made(cls, config: ClassifySettings, input: Input[Any], learned: Classes) -> Classify | Estimates:
         if config.output.kind == "number":
-            return Numbers.made(config, input, learned)
+            return Estimates.made(config, input, learned)
         if config.output.positive not in (None, *learned.names):
             known = ", ".join(learned.names[:8])
             raise UserError(f"output.positive is {config.output.positive}, expected a label: {known}.")
