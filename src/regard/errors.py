@@ -11,7 +11,8 @@ ARGUMENTS = {"from": "start", "with": "others", "output": "out"}  # options whos
 COMMAND = re.compile(r"(`regard [^`]*`)")  # is meant for a shell
 PAIR = r"[a-z_]+\.\w+=[^\s,;:]*[^\s,;:.]"
 SETTINGS = re.compile(rf"--set ({PAIR}(?: {PAIR})*)")
-VALUED = re.compile(r"--(valid|test|from|task|engine|device) (?!is\b|or\b|and\b)([^\s:;,]*[^\s:;,.])")
+VALUED = re.compile(r"--(valid|test|from|task|engine|device|format) (?!is\b|or\b|and\b)([^\s:;,]*[^\s:;,.])")
+COLUMNS = re.compile(r"--columns (\w+=[^\s;:]*[^\s;:,.])")
 OPTION = re.compile(r"--([a-z][a-z-]*)")
 
 _in_shell: ContextVar[bool] = ContextVar("in_shell", default=False)
@@ -48,6 +49,7 @@ def _in_python(sentence: str) -> str:
 def _with_arguments(text: str) -> str:
     text = SETTINGS.sub(lambda found: f"set={{{_dictionary(found[1])}}}", text)
     text = VALUED.sub(lambda found: f"{_name(found[1])}={_literal(found[2])}", text)
+    text = COLUMNS.sub(lambda found: f'columns="{found[1]}"', text)
     text = re.sub(r"(?<![\w-])-o(?![\w-])", "out=", text)
     return OPTION.sub(lambda found: _name(found[1]), text)
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from regard.commands import check as checking
-from regard.errors import UserError
+from regard.errors import UserError, shell
 from regard.training import train as training
 from regard.training.loop import Trainer
 
@@ -427,7 +427,8 @@ def checked(data: list[str], options: dict[str, Any]) -> Seen:
     try:
         report, sound = checking.check(data, **options)
     except UserError as error:
-        return Seen(False, str(error))
+        with shell():
+            return Seen(False, str(error))
     return Seen(sound, report)
 
 
@@ -436,7 +437,8 @@ def trained(data: list[str], options: dict[str, Any], reached: list[Any], capsys
     try:
         training.train(data, out="run", **options)
     except UserError as error:
-        return Seen(False, str(error))
+        with shell():
+            return Seen(False, str(error))
     except Reached:
         return Seen(True, capsys.readouterr().err, reached[-1].config)
     raise AssertionError("a training ended without a step")

@@ -13,7 +13,7 @@ from regard.data.columns import header_evidence, parse_columns
 from regard.data.format import few
 from regard.data.lines import Fault, count_lines, read_text
 from regard.data.reading import read_examples, recognise, recognise_like
-from regard.errors import UserError
+from regard.errors import UserError, shell
 
 TEXT = "one\ttwo\nthree\tfour\u2028five\n\nsix\tseven"
 
@@ -75,7 +75,7 @@ def test_columns_are_named_or_numbered() -> None:
     assert parse_columns("text=a+b, label=c") == (("a", "b"), "c", "classify")
     assert parse_columns("text=a") == (("a",), None, None)
     for wrong in ("", "2,4", "source", "target=2", "source=,target=1", "from=1,to=2"):
-        with pytest.raises(UserError, match="--columns"):
+        with shell(), pytest.raises(UserError, match="--columns"):
             parse_columns(wrong)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from regard.data import lines
 from regard.data.reading import Example, Fault, TextExample, read_examples, read_lines, recognise
-from regard.errors import UserError
+from regard.errors import UserError, shell
 
 
 def write(folder: Path, name: str, content: str | bytes) -> Path:
@@ -162,7 +162,7 @@ def test_what_is_not_pairs_is_refused_in_one_sentence(tmp_path: Path, names: lis
         "dictionary": b"A  B C\n",
     }.items():
         write(tmp_path, name, content)
-    with pytest.raises(UserError, match=message) as caught:
+    with shell(), pytest.raises(UserError, match=message) as caught:
         list(read_examples([tmp_path / name for name in names]))
     assert "\n" not in str(caught.value)
     assert not names or any(name in str(caught.value) for name in names)

@@ -68,6 +68,8 @@ SENTENCES = {
     "Try --set a.b=1 c.d=x.": 'Try set={"a.b": 1, "c.d": "x"}.',
     "--set training.rate=0.1: too much": 'set={"training.rate": 0.1}: too much',
     "--n-best is 3 and --beam 2: no.": "n_best is 3 and beam 2: no.",
+    "Try --columns source=1,target=2, or name them.": 'Try columns="source=1,target=2", or name them.',
+    "expected --format jsonl, got text.": 'expected format="jsonl", got text.',
     "plain text needs --task continue": 'plain text needs task="continue"',
     "see `regard train FILE --set data.encoding=latin-1`": "see `regard train FILE --set data.encoding=latin-1`",
 }
