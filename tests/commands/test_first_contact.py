@@ -423,22 +423,22 @@ def place(case: Case, folder: Path) -> list[str]:
     return list(case.data or case.files)
 
 
+@shell()
 def checked(data: list[str], options: dict[str, Any]) -> Seen:
     try:
         report, sound = checking.check(data, **options)
     except UserError as error:
-        with shell():
-            return Seen(False, str(error))
+        return Seen(False, str(error))
     return Seen(sound, report)
 
 
+@shell()
 def trained(data: list[str], options: dict[str, Any], reached: list[Any], capsys: pytest.CaptureFixture[str]) -> Seen:
     capsys.readouterr()
     try:
         training.train(data, out="run", **options)
     except UserError as error:
-        with shell():
-            return Seen(False, str(error))
+        return Seen(False, str(error))
     except Reached:
         return Seen(True, capsys.readouterr().err, reached[-1].config)
     raise AssertionError("a training ended without a step")

@@ -254,7 +254,7 @@ def test_check_of_a_run_without_its_data_is_a_check_of_its_files(run: Path) -> N
 
 
 def test_nothing_but_a_run_is_accepted(tmp_path: Path, pairs: Path) -> None:
-    with pytest.raises(UserError, match="accept takes the files of a run as they are, but .* is not a run folder"):
+    with pytest.raises(UserError, match=r"accept takes the files of a run as they are, but .* is not a run folder"):
         checking.check([str(tmp_path)], [], accept=True)
     assert not list(tmp_path.iterdir())
     with pytest.raises(UserError, match=r"accept takes the files of a run as they are, but .*pairs\.tsv is not"):
