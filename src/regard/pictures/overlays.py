@@ -28,7 +28,7 @@ from regard.text.display import visible
 SIDE, SMALL = 2.1, 1.15  # inches of a panel, and of one among many
 ACROSS = 6  # panels in a row
 MOST = 160  # panels of a sheet
-LIGHT = 0.45  # the darkest grey that a picture is drawn in
+LIGHT = 0.55  # the darkest grey that a picture is drawn in
 RULED = 16  # places of a side up to which they are ruled
 EVEN = 4.0  # times an equal share, which the colours reach at least
 LONGEST = 22  # letters of a panel's title
