@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
@@ -15,6 +16,7 @@ from regard.text.scripts import mostly_unspaced
 
 LARGEST = 96  # pixels of a side that a laptop trains on
 LOOKED_AT = 300  # pictures
+OFTEN = 5  # times that a word is seen
 GREY = 6  # a picture whose channels differ less is grey, whatever its mode says
 
 
@@ -107,12 +109,22 @@ def _to_describe(seen: Survey, size: int, patch: int) -> Chosen:
     model["dropout"] = 0.3 if count < 5_000 else 0.1
     training = {"budget": 64 * ((size // patch) ** 2 + 12), "rate": 1e-3, "warmup": 200, "optimiser": "adamw"}
     sections: dict[str, Any] = {"encoder": encoder, "model": model, "training": training}
-    if not mostly_unspaced(seen.targets):
+    if not mostly_unspaced(seen.targets) and _recurring(seen.targets):
         sections["output"] = {"level": "words"}
     sections["data"] = {"longest": max(256, (size // patch) ** 2)}
     return sections, {
-        **({"output.level": "captions are short: they are written word by word"} if "output" in sections else {}),
+        **(
+            {"output.level": "most words of the captions recur: they are written word by word"}
+            if "output" in sections
+            else {}
+        ),
         "encoder.kind": "convolutions read the picture; the decoder looks at their map, a vector for each place",
         "model.kind": "a Transformer writes the captions",
         "model.width": f"{count:,} captions: width {width}",
     }
+
+
+def _recurring(captions: Sequence[str]) -> bool:
+    """Return True if nearly all words of captions are seen often enough to be learned."""
+    words = Counter(word for caption in captions for word in caption.lower().split())
+    return sum(n for n in words.values() if n >= OFTEN) >= 0.95 * sum(words.values())

@@ -216,6 +216,8 @@ def run_training(
         )
         for why in unfused(trainer.network):
             progress.say(why)
+        if world.size > 1 and averaging.normalised(trainer.network):
+            progress.say("BatchNorm sees the rows of each process alone: the result depends on how many there are")
         if trainer.resume(progress.say):
             progress.say(f"going on at step {trainer.at.step:,} of {run}")
         try:
