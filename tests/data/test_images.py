@@ -20,7 +20,7 @@ from PIL import Image
 from regard import inputs
 from regard.commands.check import check_data
 from regard.data.example import Example
-from regard.data.pixels import MOST_BYTES, Picture, decoded, fault_of, fitted, named, size_of
+from regard.data.pixels import MOST_BYTES, ImageHandle, decoded, fault_of, fitted, named, size_of
 from regard.errors import UserError
 from regard.inputs.patches import Patches
 from regard.training.choose import splits_of
@@ -191,10 +191,10 @@ def made(mode: str) -> Image.Image:
 def test_modes_and_formats(tmp_path: Path, mode: str, kind: str, expected: tuple[int, ...] | None) -> None:
     path = tmp_path / f"x.{kind.lower()}"
     path.write_bytes(encoded(kind, made(mode), **({"lossless": True} if kind == "WEBP" else {})))
-    found = decoded(Picture(str(path)))
+    found = decoded(ImageHandle(str(path)))
     assert found.dtype == np.uint8
     assert found.shape[:2] == (10, 12)
-    assert size_of(Picture(str(path))) == found.shape
+    assert size_of(ImageHandle(str(path))) == found.shape
     if expected is not None:
         assert np.abs(found.reshape(-1, found.shape[2]).mean(0) - expected).max() < 4
 
@@ -202,14 +202,14 @@ def test_modes_and_formats(tmp_path: Path, mode: str, kind: str, expected: tuple
 def test_transparent_is_white_and_exif_turns(tmp_path: Path) -> None:
     clear = Image.new("RGBA", (8, 8), (10, 20, 30, 0))
     (tmp_path / "clear.png").write_bytes(encoded("PNG", clear))
-    assert (decoded(Picture(str(tmp_path / "clear.png"))) == 255).all()
+    assert (decoded(ImageHandle(str(tmp_path / "clear.png"))) == 255).all()
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by a quarter
     image = Image.fromarray(np.repeat(np.array([[0, 255]], np.uint8), 8, 0).repeat(8, 1))
     (tmp_path / "turned.png").write_bytes(encoded("PNG", image, exif=exif))
-    found = decoded(Picture(str(tmp_path / "turned.png")))
+    found = decoded(ImageHandle(str(tmp_path / "turned.png")))
     assert found.shape == (16, 8, 1)
-    assert size_of(Picture(str(tmp_path / "turned.png"))) == (16, 8, 1)
+    assert size_of(ImageHandle(str(tmp_path / "turned.png"))) == (16, 8, 1)
     assert (found[0] == 0).all()
     assert (found[-1] == 255).all()
 
@@ -305,7 +305,7 @@ def test_forty_kinds_of_bad_files_are_refused_in_a_sentence(tmp_path: Path) -> N
         file.truncate(MOST_BYTES + 1)
     for name in (*BAD, "folder.png", "dangling.png", "pipe.png", "sparse.png", "missing.png"):
         with pytest.raises(UserError) as refused:
-            decoded(Picture(str(tmp_path / name)))
+            decoded(ImageHandle(str(tmp_path / name)))
         said = str(refused.value)
         assert said.startswith(str(tmp_path / name)), said
         assert "\n" not in said
@@ -373,4 +373,4 @@ def test_a_damaged_picture_stops_or_is_skipped(tmp_path: Path) -> None:
     reader = Patches(Patches.settings(None)(), [0.5] * 3, [0.5] * 3)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"cut\.png is truncated"):
         reader.encode([example.source for example in inputs.read([root], form)])
-    assert fault_of(Picture(str(root / "dog" / "1.png"))) == ""
+    assert fault_of(ImageHandle(str(root / "dog" / "1.png"))) == ""

@@ -1,10 +1,12 @@
 """Augmentation is a pure function of (seed, epoch, row); pictures as an input, through training and warm start."""
 
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import regard
 from regard.data.draws import Draws
@@ -139,3 +141,18 @@ def test_every_kind_of_network_labels_pictures(kind: str, tmp_path: Path) -> Non
     assert shown.view is not None
     assert shown.view.grid == ((2, 2) if kind == "cnn" else (4, 4)) or kind == "cnn"
     assert Use.LABEL is model.task.output.use
+
+
+def test_bytes_of_strangers_are_checked_before_they_are_decoded() -> None:
+    reader = Patches(LabelledPictureSettings(size=10, channels=3, patch=5), [0.5] * 3, [0.2] * 3)
+    file = io.BytesIO()
+    Image.new("RGB", (30, 20), "red").save(file, "PNG")
+    (row,) = reader.encode([reader.open(file.getvalue(), "image/png")])
+    assert row[0].shape == (1, 10, 10, 3)
+    for content, media, said in (
+        (b"", "image/png", "the image is empty"),
+        (b"hello", "image/png", "the image is no picture"),
+        (file.getvalue(), "text/html", "The media type is"),
+    ):
+        with pytest.raises(UserError, match=said):
+            reader.open(content, media)

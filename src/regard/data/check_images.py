@@ -11,7 +11,7 @@ from statistics import median
 from regard.data.check import SHOWN, Part, Read
 from regard.data.format import Format
 from regard.data.lines import Fault
-from regard.data.pixels import Picture, Pixels, decoded
+from regard.data.pixels import ImageHandle, Pixels, decoded
 from regard.errors import UserError
 
 OVERSIZED, LARGE = 4, 256  # times the median of the longer sides, and pixels at least
@@ -77,8 +77,8 @@ class _Gathering:
 
     def __init__(self, report: ImageReport) -> None:
         self.report = report
-        self.known: dict[bytes, tuple[Picture, str, str]] = {}  # the first of equal pictures, its target and part
-        self.sizes: list[tuple[Picture, int]] = []
+        self.known: dict[bytes, tuple[ImageHandle, str, str]] = {}  # the first of equal pictures, its target and part
+        self.sizes: list[tuple[ImageHandle, int]] = []
 
     def add(self, part: Part, encoding: str, read: Read) -> None:
         report, seen = self.report, set()
@@ -105,7 +105,7 @@ class _Gathering:
             self.sizes.append((example.source, max(pixels.shape[:2])))
             self._compare(example.source, example.target, pixels, part.name, labels=part.form.task == "classify")
 
-    def _compare(self, picture: Picture, target: str, pixels: Pixels, part: str, *, labels: bool) -> None:
+    def _compare(self, picture: ImageHandle, target: str, pixels: Pixels, part: str, *, labels: bool) -> None:
         key = hashlib.blake2b(str(pixels.shape).encode() + pixels.tobytes(), digest_size=16).digest()
         if key not in self.known:
             self.known[key] = (picture, target, part)

@@ -31,10 +31,10 @@ from regard.data.example import Example
 from regard.data.folders import Handle, Tree, by_folder, tree_of
 from regard.data.format import Format, are_labels
 from regard.data.lines import UTF_8, Fault, OnFault, read_text, refuse
-from regard.data.pixels import SUFFIXES, Picture, array_of, decoded, idx_array, is_idx, npz_array, npz_shapes
+from regard.data.pixels import SUFFIXES, ImageHandle, array_of, decoded, idx_array, is_idx, npz_array, npz_shapes
 from regard.errors import UserError
 
-PictureExample = Example[Picture, str]
+PictureExample = Example[ImageHandle, str]
 INPUT = "patches"
 ENOUGH = 0.95  # of the files of a folder, or of the values of a column, that must be pictures
 SAMPLE = 1000  # rows of a list that it is recognised by
@@ -180,7 +180,7 @@ class Listing:
     name: str
     layout: Layout
     lines: Callable[[], Iterator[tuple[int, str]]]
-    find: Callable[[str], Picture]
+    find: Callable[[str], ImageHandle]
 
     def rows(self, report: OnFault = lambda _: None) -> Iterator[tuple[int, str, str]]:
         """Yield line, path and target; several targets of a JSON line one after the other."""
@@ -299,7 +299,7 @@ def _json_layout(lines: Sequence[str]) -> Layout | None:
     return Layout(path, target, "json", False, f"{path} and {target} in JSON lines", _said(target))
 
 
-def beside(path: Path) -> Callable[[str], Picture]:
+def beside(path: Path) -> Callable[[str], ImageHandle]:
     """Return how a list on the disk finds its pictures: relative to itself, to a folder of pictures or an archive
     beside it, or to the folder above."""
     roots = [
@@ -309,14 +309,14 @@ def beside(path: Path) -> Callable[[str], Picture]:
     ]
     last: list[Path] = [roots[0]]
 
-    def find(name: str) -> Picture:
+    def find(name: str) -> ImageHandle:
         if os.path.isabs(name):
-            return Picture(name)
+            return ImageHandle(name)
         for root in (last[0], *roots):
             if (root / name).is_file():
                 last[0] = root  # the next ones are probably there, too
-                return Picture(str(root / name))
-        return Picture(str(path.parent / name))
+                return ImageHandle(str(root / name))
+        return ImageHandle(str(path.parent / name))
 
     return find
 
@@ -338,15 +338,15 @@ def listing_in(tree: Tree) -> Listing | None:
 
 def _inside(
     listing: Handle, by_name: dict[tuple[str, ...], Handle], names: dict[str, Handle]
-) -> Callable[[str], Picture]:
-    def find(name: str) -> Picture:
+) -> Callable[[str], ImageHandle]:
+    def find(name: str) -> ImageHandle:
         parts = tuple(part for part in name.replace("\\", "/").split("/") if part not in ("", "."))
         found = by_name.get((*listing.inside[:-1], *parts)) or by_name.get(parts)
         found = found or (names.get(parts[-1]) if parts else None)
         if found is not None:
-            return Picture(found.path, found.member)
+            return ImageHandle(found.path, found.member)
         root = listing.path if listing.member else str(Path(listing.path).parent)
-        return Picture(str(Path(root) / name))
+        return ImageHandle(str(Path(root) / name))
 
     return find
 
@@ -372,7 +372,7 @@ def read_folders(path: Path | str, form: Format, report: OnFault, encoding: str 
         raise UserError(f"{path} is no folder and no zip archive, expected a folder for each class.")
     for label, handle in by_folder(tree):
         if handle.suffix in SUFFIXES:
-            picture = Picture(handle.path, handle.member)
+            picture = ImageHandle(handle.path, handle.member)
             if sound(picture, str(picture), 0, report):
                 yield Example(picture, label, str(picture), 0)
 
@@ -405,7 +405,7 @@ def read_list(path: Path | str, form: Format, report: OnFault, encoding: str = U
             yield Example(picture, target, listing.name, number, str(picture), refers)
 
 
-def sound(picture: Picture, file: str, line: int, report: OnFault) -> bool:
+def sound(picture: ImageHandle, file: str, line: int, report: OnFault) -> bool:
     """Decode a picture where faults are collected, so that a damaged one is left out; else it is decoded only once,
     when it is stored, and refused then."""
     if report is refuse:
@@ -434,7 +434,7 @@ def read_idx(path: Path | str, form: Format, report: OnFault, encoding: str = UT
     labels, pictures = idx_array(beside), array_of(str(path))
     _refuse_uneven(path, len(pictures), str(beside), len(labels))
     for index, label in enumerate(labels.tolist()):
-        yield Example(Picture(str(path), "", index), str(label), str(path), index + 1, refers=(str(beside),))
+        yield Example(ImageHandle(str(path), "", index), str(label), str(path), index + 1, refers=(str(beside),))
 
 
 def _refuse_uneven(path: Path | str, pictures: int, where: str, targets: int) -> None:
@@ -491,7 +491,7 @@ def read_npz(path: Path | str, form: Format, report: OnFault, encoding: str = UT
         for target in np.atleast_1d(row).tolist():
             text = target.decode("utf-8", "replace") if isinstance(target, bytes) else str(target)
             if text.strip():
-                yield Example(Picture(file, keys.images, index), text.strip(), file, index + 1)
+                yield Example(ImageHandle(file, keys.images, index), text.strip(), file, index + 1)
 
 
 def splits_of_images(path: Path | str) -> dict[str, str]:

@@ -36,13 +36,14 @@ Pixels = NDArray[np.uint8]  # (rows, columns, channels)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Picture:
+class ImageHandle:
     """A picture that is opened when its pixels are needed: a file, a member of a zip archive, or entry `index` of an
-    array, which in an NPZ file has a name. One without a path is empty."""
+    array, which in an NPZ file has a name; or bytes that somebody sent. One without a path is empty."""
 
     path: str = ""
     member: str = ""
     index: int = -1
+    content: bytes | None = None  # of a picture that is no file
 
     def __str__(self) -> str:
         whole = f"{self.path}/{self.member}" if self.member else self.path
@@ -53,23 +54,23 @@ class Picture:
         return Handle(self.path, self.member)
 
 
-def named(text: str) -> Picture:
+def named(text: str) -> ImageHandle:
     """Return the picture that a text names: a file, `archive.zip/member`, or `array#number`."""
     path, hash_sign, number = text.rpartition("#")
     index = int(number) if hash_sign and number.isdecimal() and not os.path.exists(text) else -1
     path = path if index >= 0 else text
     if not path or os.path.exists(path):
-        return Picture(path, "", index)
+        return ImageHandle(path, "", index)
     archive = next((parent for parent in Path(path).parents if parent.is_file()), None)
     if archive is None:
-        return Picture(path, "", index)
-    return Picture(str(archive), Path(path).relative_to(archive).as_posix(), index)
+        return ImageHandle(path, "", index)
+    return ImageHandle(str(archive), Path(path).relative_to(archive).as_posix(), index)
 
 
 # ---- looking before decoding ---------------------------------------------------------------------------------------
 
 
-def fault_of(picture: Picture) -> str:
+def fault_of(picture: ImageHandle) -> str:
     """Return why a picture cannot be read, as far as its header says it, or nothing."""
     try:
         if picture.index >= 0:
@@ -82,7 +83,7 @@ def fault_of(picture: Picture) -> str:
     return ""
 
 
-def size_of(picture: Picture) -> tuple[int, int, int]:
+def size_of(picture: ImageHandle) -> tuple[int, int, int]:
     """Return rows, columns and channels (1 or 3) of a picture without decoding it."""
     if picture.index >= 0:
         rows, columns, *channels = _entry(picture).shape
@@ -94,11 +95,11 @@ def size_of(picture: Picture) -> tuple[int, int, int]:
         return rows, columns, 1 if image.mode in ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "F") else 3
 
 
-def _opened(picture: Picture) -> Image.Image:
+def _opened(picture: ImageHandle) -> Image.Image:
     """Open a picture file and check its header; its pixels are not decoded yet."""
-    handle = picture.handle
+    handle, given = picture.handle, picture.content
     try:
-        size = handle.size()
+        size = handle.size() if given is None else len(given)
     except OSError as error:
         raise UserError(f"{picture} cannot be read: {error.strerror or error}.") from error
     except (KeyError, zipfile.BadZipFile) as error:
@@ -111,13 +112,15 @@ def _opened(picture: Picture) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of large sizes, which are judged here, and of odd tags
             content: Any = io.BytesIO(handle.read(MOST_BYTES)) if picture.member else picture.path
+            content = content if given is None else io.BytesIO(given)
             image = Image.open(content, formats=FORMATS)
     except Image.DecompressionBombError as error:
         raise UserError(f"{picture} is too large: expected at most {MOST_PIXELS:,} pixels.") from error
     except UserError:
         raise
     except Exception as error:  # decoders raise what they like
-        raise UserError(f"{picture} is no picture that can be read ({_reason(error, handle.start(512))}).") from error
+        start = handle.start(512) if given is None else given[:512]
+        raise UserError(f"{picture} is no picture that can be read ({_reason(error, start)}).") from error
     columns, rows = image.size
     if rows * columns > MOST_PIXELS or max(rows, columns) > MOST_SIDE:
         raise UserError(f"{picture} is too large: expected at most {MOST_PIXELS:,} pixels, got {columns:,} × {rows:,}.")
@@ -137,7 +140,7 @@ def _reason(error: Exception, content: bytes) -> str:
 # ---- decoding ------------------------------------------------------------------------------------------------------
 
 
-def decoded(picture: Picture, least: int | None = None) -> Pixels:
+def decoded(picture: ImageHandle, least: int | None = None) -> Pixels:
     """Return the pixels of a picture, upright, grey (1 channel) or RGB (3 channels); transparency becomes white.
 
     Of a JPEG file no more than needed is decoded for a picture whose sides are `least` pixels or more.
@@ -230,7 +233,7 @@ def fitted(pixels: Pixels, size: int, channels: int, fit: str) -> Pixels:
 # ---- arrays --------------------------------------------------------------------------------------------------------
 
 
-def _entry(picture: Picture) -> NDArray[Any]:
+def _entry(picture: ImageHandle) -> NDArray[Any]:
     """Return one picture of an array."""
     array = array_of(picture.path, picture.member)
     if picture.index >= len(array):

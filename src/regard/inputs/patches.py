@@ -19,14 +19,14 @@ from regard.config import Section
 from regard.data.draws import Draws
 from regard.data.format import Format
 from regard.data.images import INPUT, recognise_images
-from regard.data.pixels import Picture, decoded, fault_of, fitted, named, size_of
+from regard.data.pixels import ImageHandle, decoded, fault_of, fitted, named, size_of
 from regard.data.recognition import Files
 from regard.data.store import Field
 from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.inputs import augmentation, picture_choice
 from regard.inputs.augmentation import Variations
-from regard.inputs.input import Chosen, Input, Row, Source, Use
+from regard.inputs.input import Chosen, Input, Opens, Row, Source, Use
 from regard.inspection.view import View
 from regard.layers.dropout import Dropout
 from regard.layers.stem import Marks, Shape, Stem
@@ -62,7 +62,7 @@ class LabelledPictureSettings(PictureSettings):
     )
 
 
-class Patches(Input[Picture]):
+class Patches(Input[ImageHandle], Opens):
     """Pictures in: (size, size, channels) bytes, with the mean and deviation of each channel of the training data."""
 
     name = INPUT
@@ -94,7 +94,7 @@ class Patches(Input[Picture]):
         return picture_choice.choose(seen, use)
 
     @classmethod
-    def learn(cls, how: PictureSettings, use: Use, sources: Sequence[Picture], origin: Input[Any] | None) -> Self:
+    def learn(cls, how: PictureSettings, use: Use, sources: Sequence[ImageHandle], origin: Input[Any] | None) -> Self:
         del use
         if isinstance(origin, Patches) and origin.how.channels == how.channels:
             return cls(how, origin.mean, origin.deviation)
@@ -124,17 +124,26 @@ class Patches(Input[Picture]):
 
     # ---- from pictures to vectors -----------------------------------------------------------------------------------
 
-    def read(self, line: str) -> Picture:
+    def read(self, line: str) -> ImageHandle:
         return named(line.strip())
 
+    def open(self, content: bytes, media: str) -> ImageHandle:
+        if not media.startswith(("image/", "application/octet-stream")):
+            raise UserError(f"The media type is {media!r}, expected one of image/….")
+        sent = ImageHandle("the image", content=content)
+        fault = fault_of(sent)
+        if fault:
+            raise UserError(fault)
+        return sent
+
     @staticmethod
-    def unreadable(source: Picture) -> str:
+    def unreadable(source: ImageHandle) -> str:
         return fault_of(source)
 
-    def encode(self, sources: Sequence[Picture]) -> list[Row]:
+    def encode(self, sources: Sequence[ImageHandle]) -> list[Row]:
         return [(self._pixels(source),) for source in sources]
 
-    def _pixels(self, source: Picture) -> NDArray[np.uint8]:
+    def _pixels(self, source: ImageHandle) -> NDArray[np.uint8]:
         how = self.how
         if not source.path:
             return np.zeros((0, how.size, how.size, how.channels), np.uint8)
@@ -189,16 +198,16 @@ class Patches(Input[Picture]):
 
     # ---- for people -------------------------------------------------------------------------------------------------
 
-    def view(self, source: Picture) -> View:
+    def view(self, source: ImageHandle) -> View:
         pixels = self._pixels(source)
         picture = np.broadcast_to(pixels[0], (*pixels.shape[1:3], 3)) if len(pixels) else None
         count = self.how.size // self.how.patch
         return View.of_picture(picture, (count, count), int(Marks.FIRST in self.marks))
 
-    def text(self, source: Picture) -> str:
+    def text(self, source: ImageHandle) -> str:
         return str(source)
 
-    def length(self, source: Picture) -> int:
+    def length(self, source: ImageHandle) -> int:
         """Return the number of pixels of the longer side."""
         return max(size_of(source)[:2]) if source.path else 0
 

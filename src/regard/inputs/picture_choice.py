@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.data.pixels import Picture, decoded, size_of
+from regard.data.pixels import ImageHandle, decoded, size_of
 from regard.data.survey import Survey
 from regard.inputs.input import Chosen, Use
 from regard.text.scripts import mostly_unspaced
@@ -58,7 +58,7 @@ def fitting(side: float) -> int:
     return int(max(8, min(LARGEST, side) // 8 * 8))
 
 
-def typical(sources: Sequence[Picture]) -> tuple[float, float, bool]:
+def typical(sources: Sequence[ImageHandle]) -> tuple[float, float, bool]:
     """Return the usual shorter side of some pictures, how oblong they are, and whether they are in colour."""
     some = sources[:: max(1, len(sources) // LOOKED_AT)]
     found = [size_of(one) for one in some]

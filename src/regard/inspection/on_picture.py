@@ -12,13 +12,13 @@ from regard.inspection.page import Exhibit, Map
 from regard.inspection.view import Drawing, View
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from regard.pictures.style import Picture
 
 WORDS = 40  # panels for words
 ROLLOUT = "attention rollout"
 
 
-def figure(exhibit: Exhibit, view: View, drawing: Drawing, *, grid: bool) -> Figure:
+def figure(exhibit: Exhibit, view: View, drawing: Drawing, *, grid: bool) -> Picture:
     """Draw the weights of an exhibit on the picture that its source is."""
     assert view.picture is not None
     assert view.grid is not None
@@ -46,7 +46,7 @@ def _shares(weights: NDArray[Any]) -> NDArray[Any]:
     return weights / max(float(weights.sum()), 1e-12)
 
 
-def _heads(exhibit: Exhibit, view: View) -> Figure:
+def _heads(exhibit: Exhibit, view: View) -> Picture:
     """Draw every layer (a row) and head (a column): from the class token or as a mean over all that look."""
     assert view.picture is not None
     assert view.grid is not None

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from regard.errors import UserError
 from regard.pictures.fonts import families
 from regard.pictures.maps import POINTS, measure
-from regard.pictures.style import FAINT, PAD, RAMP, SMALL_SIZE, STYLE, TITLE_SIZE, new_figure, quiet
+from regard.pictures.style import FAINT, PAD, RAMP, SMALL_SIZE, STYLE, TITLE_SIZE, Picture, new_figure, quiet
 from regard.text.display import visible
 
 SIDE, SMALL = 2.1, 1.15  # inches of a panel, and of one among many
@@ -65,7 +65,7 @@ def overlay(
     across: int | None = None,
     small: bool = False,
     rows: Sequence[str] = (),
-) -> Figure:
+) -> Picture:
     """Draw panels, each a name and the weights of the places of a grid (None: the picture as it is), on one scale.
 
     `across` panels stand in a row; `rows` are names at the left of the rows.
@@ -152,7 +152,7 @@ def _bar(figure: Figure, corner: tuple[float, float], bar_height: float, most: f
 
 
 @rc_context(STYLE)
-def contact_sheet(pictures: Sequence[NDArray[np.uint8]], titles: Sequence[str], title: str, across: int = 8) -> Figure:
+def contact_sheet(pictures: Sequence[NDArray[np.uint8]], titles: Sequence[str], title: str, across: int = 8) -> Picture:
     """Draw small pictures with a title of up to two lines each."""
     across = min(across, max(1, len(pictures)))
     down = math.ceil(len(pictures) / across)
@@ -174,7 +174,7 @@ def contact_sheet(pictures: Sequence[NDArray[np.uint8]], titles: Sequence[str], 
 
 
 @rc_context(STYLE)
-def confusion(counts: NDArray[np.int64], names: Sequence[str], title: str = "Confusion matrix") -> Figure:
+def confusion(counts: NDArray[np.int64], names: Sequence[str], title: str = "Confusion matrix") -> Picture:
     """Draw how often each class (a row) was answered as each (a column); colours are shares of the row."""
     count = len(names)
     labels = [_plain(name) for name in names]
