@@ -140,7 +140,7 @@ def _kind_of(config: Config) -> PublishedKind:
     if not kinds and config.input != "tokens":
         raise UserError(f"A model that reads {INPUTS[config.input].noun} has no published kind here: expected texts.")
     if not kinds:
-        tasks = ", ".join(sorted({kind.task for kind in KINDS.values()}))
+        tasks = ", ".join(sorted({kind.task for kind in KINDS.values() if kind.input == config.input}))
         raise UserError(
             f"A model that {OUTPUTS[config.task].does} has no published kind here: expected a run for one of {tasks}."
         )
