@@ -18,7 +18,9 @@ import pytest
 from PIL import Image
 
 from regard import inputs
-from regard.commands.check import check_data
+from regard.commands.check import check
+from regard.data.check import Part
+from regard.data.check_images import check_images
 from regard.data.example import Example
 from regard.data.pixels import MOST_BYTES, ImageHandle, decoded, fault_of, fitted, named, size_of
 from regard.errors import UserError
@@ -349,7 +351,9 @@ def test_check_names_every_fault_by_its_file(tmp_path: Path) -> None:
     (root / "dog" / "empty.png").write_bytes(b"")
     (root / "dog" / "vast.png").write_bytes(encoded("PNG", picture(size=(900, 30))))
     test = folders(tmp_path / "test")
-    report = check_data([str(root)], [str(test)])
+    parts = [Part(name, [path], inputs.recognise([path])) for name, path in (("training", root), ("test", test))]
+    report = check_images(parts[0], parts[1:], "utf-8", inputs.read)
+    assert report.stops == {"training": 2}
     assert report.counts == {
         "duplicate pictures": 1,
         "unreadable pictures": 2,
@@ -357,7 +361,8 @@ def test_check_names_every_fault_by_its_file(tmp_path: Path) -> None:
         "test pictures in the training data": 6,
         "oversized pictures": 1,
     }
-    said = report.render()
+    said, sound = check([str(root)], [str(test)])
+    assert not sound
     assert f"{root}/dog/cut.jpg: is truncated" in said
     assert f"{root}/dog/empty.png: is empty" in said
     assert f"{root}/cat/again.png: is the same picture as {root}/cat/0.png" in said

@@ -157,7 +157,8 @@ def pieces(heads: int) -> Project:
 
 def unfused(network: nn.Module) -> list[str]:
     """Return a sentence for each reason why multi-head attentions of a network go without the fused kernel."""
-    found = [layer.attention for layer in network.modules() if isinstance(layer, MultiHead)]
+    inside = (layer.attention for layer in network.modules() if isinstance(layer, MultiHead))
+    found = [attention for attention in inside if isinstance(attention, Attention)]
     whys = Counter(reason(score=a.score, bias=a.bias, normalise=a.normalise, mix=a.mix) for a in found)
     return [f"{count} of {len(found)} attentions take the plain form: {why}" for why, count in whys.items() if why]
 

@@ -20,7 +20,7 @@ SHOWN_LABELS = 20
 
 @dataclass
 class ImageReport:
-    """What was found in pictures: faults by kind, sizes, labels."""
+    """The result of `check_images`: faults by kind, sizes, labels."""
 
     format: Format
     pictures: int = 0

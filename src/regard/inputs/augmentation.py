@@ -19,7 +19,7 @@ LEAST_HOLE, LARGEST_HOLE = 0.02, 0.2  # of the area that is erased
 
 
 class Variations(NamedTuple):
-    """How far pictures are changed at random in training; 0 or False: not at all."""
+    """The limits of random changes of pictures in training; 0 or False: no change."""
 
     shift: float = 0.0  # of a side
     scale: float = 0.0

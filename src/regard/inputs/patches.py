@@ -37,7 +37,7 @@ LARGEST = 1024  # pixels of a side
 
 
 class PictureSettings(Section):
-    """How pictures are read and varied."""
+    """Settings of the reading and the variation of pictures."""
 
     vocabulary: ClassVar[bool] = True  # a run that starts from another reads pictures as that one does
 

@@ -1,4 +1,4 @@
-"""What `regard show` draws on a picture: what decided, attention rollout, a panel for each word, or all heads."""
+"""Drawings of `regard show` on a picture: what decided, attention rollout, a panel for each word, or all heads."""
 
 from __future__ import annotations
 

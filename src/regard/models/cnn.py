@@ -52,7 +52,7 @@ class ResidualBlock(nn.Module):
         return torch.relu(self.around(x) + y)
 
 
-class Convolutions(nn.Module):
+class ConvolutionalStages(nn.Module):
     """All stages: (batch, channels, rows, columns) to a Context with a vector for each place of the last map."""
 
     def __init__(
@@ -87,11 +87,11 @@ def cnn(
     """Build a convolutional network: the stem is all of it, and the backbone does nothing."""
     widths = [max(8, width // 2 ** (stages - 1 - n)) for n in range(stages - 1)] + [width]
 
-    def pixels(shape: Shape) -> Convolutions:
+    def pixels(shape: Shape) -> ConvolutionalStages:
         if shape.marks:
             raise ValueError("a CNN has no class token: set output.pooling to mean or attention")
         if min(shape.rows, shape.columns) < 2 ** (stages - 1):
             raise ValueError(f"model.stages={stages} halves {shape.rows} pixels too often: make it less")
-        return Convolutions(shape.channels, widths, layers, residual=residual, norm=norm, dropout=dropout)
+        return ConvolutionalStages(shape.channels, widths, layers, residual=residual, norm=norm, dropout=dropout)
 
     return Stem(width, None, dropout, pixels=pixels), nn.Identity()
