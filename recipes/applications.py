@@ -22,9 +22,9 @@ from typing import Any
 import regard
 
 Rows = list[tuple[str, str]]
-NAMES = "Ada Ben Cleo Dan Eva Finn Gus Hana Ivo Jane Kim Leo Mia Noah Olga Paul".split()
-PLACES = "garden kitchen office park library station museum harbour".split()
-THINGS = "book lamp key apple map coat letter violin".split()
+NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana", "Ivo", "Jane", "Kim", "Leo", "Mia", "Noah", "Olga", "Paul"]
+PLACES = ["garden", "kitchen", "office", "park", "library", "station", "museum", "harbour"]
+THINGS = ["book", "lamp", "key", "apple", "map", "coat", "letter", "violin"]
 
 
 # ---- conditioning: tasks by their names ----------------------------------------------------------------------------
@@ -76,9 +76,9 @@ def conditioning(out: Path, how: dict[str, Any]) -> dict[str, float]:
 def languages(chosen: random.Random, count: int) -> Rows:
     """Numbers up to 9,999 in words; Babel knows none, so three regular ways of writing them are made up here."""
     digits = {
-        "en": "zero one two three four five six seven eight nine".split(),
-        "de": "null eins zwei drei vier fünf sechs sieben acht neun".split(),
-        "fr": "zéro un deux trois quatre cinq six sept huit neuf".split(),
+        "en": ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"],
+        "de": ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"],
+        "fr": ["zéro", "un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf"],
     }
     rows = []
     for _ in range(count):

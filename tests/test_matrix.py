@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import regard
@@ -41,6 +42,8 @@ MORE = {
     ("tokens", "classify"): [],
     ("tokens", "continue"): ["model.heads=2", "model.hidden=16", "output.context=48", "training.budget=200"],
     ("tokens", "fill"): ["model.heads=2", "model.hidden=16"],
+    ("patches", "convert"): ["encoder.width=8", "model.heads=2", "model.hidden=16"],
+    ("patches", "classify"): ["patches.mixup=0.4", "patches.colour=0.1", "model.norm=batch"],
 }
 example.register()
 FITTING = [(i, o) for i in INPUTS for o in OUTPUTS if not OUTPUTS[o].needs - INPUTS[i].offers]
@@ -81,7 +84,25 @@ def series(target: Callable[[list[float]], str]) -> Callable[[random.Random], st
     return made
 
 
-TOYS: dict[str, dict[str, Callable[[random.Random], str]]] = {
+def images(captions: bool) -> Callable[[random.Random], bytes]:
+    """Bars that lie or stand, of three shades, as an NPZ file."""
+
+    def made(chosen: random.Random) -> bytes:
+        pixels, targets = np.zeros((60, 12, 12), np.uint8), []
+        for i in range(60):
+            lies, place, shade = i % 2 == 0, chosen.randint(1, 9), chosen.choice((90, 170, 250))
+            pixels[i][(slice(place, place + 3), slice(2, 10))[:: 1 if lies else -1]] = shade
+            name = "lying" if lies else "standing"
+            targets.append(f"a {'dark' if shade < 100 else 'bright'} {name} bar" if captions else name)
+        file = io.BytesIO()
+        np.savez(file, images=pixels, **{"captions" if captions else "labels": np.array(targets)})
+        return file.getvalue()
+
+    return made
+
+
+TOYS: dict[str, dict[str, Callable[[random.Random], str | bytes]]] = {
+    "patches": {"convert": images(True), "classify": images(False)},
     "tokens": {"convert": pairs, "classify": labels, "tag": tags, "continue": lines},
     "series": {
         "convert": series(lambda row: f"from {row[0]:.1f} to {row[-1]:.1f}"),
@@ -89,7 +110,7 @@ TOYS: dict[str, dict[str, Callable[[random.Random], str]]] = {
         "tag": series(lambda row: " ".join("high" if x > 0.5 else "low" for x in row)),
     },
 }
-SUFFIX = {"series": ".csv"}
+SUFFIX = {"series": ".csv", "patches": ".npz"}
 
 
 def toy(folder: Path, source: str, task: str) -> Path:
@@ -98,7 +119,8 @@ def toy(folder: Path, source: str, task: str) -> Path:
     assert reads in TOYS.get(source, {}), f"write a toy file of {source} for {task} (tests/test_matrix.py)"
     path = folder / f"{source}_{reads}{SUFFIX.get(source, '.tsv' if reads in ('convert', 'classify') else '.txt')}"
     if not path.exists():
-        path.write_text(TOYS[source][reads](random.Random(1)), encoding="utf-8")
+        content = TOYS[source][reads](random.Random(1))
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
 
 
@@ -195,6 +217,8 @@ def draw_nothing() -> None:
     SET.append("model.dropout=0")
     for task in ("tag", "classify"):
         MORE["tokens", task] = [*MORE["tokens", task], "tokens.unknown=0"]
+    MORE["patches", "classify"] = [*MORE["patches", "classify"], "model.norm=group"]  # BatchNorm is each process's own
+    MORE["patches", "convert"] = [*MORE["patches", "convert"], "encoder.dropout=0"]
 
 
 def test_two_processes_learn_as_one_does(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from regard import metrics
 from regard.data.batches import Content
+from regard.data.draws import PARTNERS, Draws
 from regard.data.example import Example
 from regard.data.store import Field
 from regard.errors import UserError
@@ -76,9 +78,14 @@ class Task:
         """Yield what is stored of all examples, streamed."""
         return self.output.rows(self.input, iter(examples))
 
-    def batch(self, rows: Content | Sequence[Row]) -> Batch:
-        """Return rows as the padded tensors that the loss takes."""
-        return self.output.collate(self.input, rows)
+    def batch(self, rows: Content | Sequence[Row], draws: Draws | None = None) -> Batch:
+        """Return rows as the padded tensors that the loss takes; with `draws`, varied at random for training."""
+        if draws is None:
+            return self.output.collate(self.input, rows)
+        if self.input.mixes:
+            rows = [*rows, *draws.others(draws.partners(PARTNERS))]
+        batch = self.output.collate(self.input, rows)
+        return batch._replace(source=self.input.vary(batch.source, draws))
 
     def predictions(self, counts: NDArray[np.int32]) -> tuple[float, ...]:
         return self.output.predictions(counts)
@@ -192,7 +199,9 @@ class Task:
         passes = self.passes
         given = self.output.looked_at(passes, source, answer)
         batch = self.output.known(passes, [source], [given])
-        return self.output.exhibit(passes, source, given, Looked(batch, passes.watched(batch)))
+        shown = self.output.exhibit(passes, source, given, Looked(batch, passes.watched(batch)))
+        view = passes.view(source)
+        return shown if view.picture is None else replace(shown, view=view)
 
     @torch.no_grad()
     def invariances(self, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:

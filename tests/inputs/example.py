@@ -28,5 +28,6 @@ def register() -> type[Input[Any]]:
         exec(compile(source(), "series.py", "exec"), module.__dict__)
         others = dict(INPUTS)
         INPUTS.clear()
-        INPUTS.update({"series": module.Series, **others})
+        text = others.pop("tokens")
+        INPUTS.update({**others, "series": module.Series, "tokens": text})
     return INPUTS["series"]

@@ -53,6 +53,9 @@ class Frames(Input[NDArray[np.float32]]):
     name, noun = "frames", "frames"
     fields = (Field("frames", "<f4", (WIDTH,)),)
 
+    def vary(self, source: Source, draws: Any) -> Source:
+        return source
+
     def collate(self, rows: Sequence[Row], extra: int = 0) -> Source:
         lengths = [len(row[0]) for row in rows]
         values = np.zeros((len(rows), max(lengths) + extra, WIDTH), np.float32)

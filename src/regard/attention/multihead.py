@@ -6,13 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.attention.equation import AnyMask, default_positions
 from regard.attention.fast import reason
-from regard.attention.layer import Attention, AttentionState, Context
+from regard.attention.layer import Attention, AttentionState, Context, Watchable
 from regard.attention.mixing import Mix, weighted_sum
 from regard.attention.normalisers import Normaliser, softmax
 from regard.attention.positions import BiasFunction, Rotate
@@ -30,6 +31,7 @@ class MultiHead(nn.Module):
     positions into queries and keys, `rotate_values` into values. With fewer `groups` than heads, neighbouring heads
     share keys and values (grouped-query attention; one group is multi-query).
     `project` makes the projections: nn.Linear shows every head the whole x; `pieces(heads)` cuts x into pieces first.
+    `attention` takes the place of the equation with these parts (windows over a grid).
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class MultiHead(nn.Module):
         normalise: Normaliser = softmax,
         mix: Mix = weighted_sum,
         project: Project = nn.Linear,
+        attention: Watchable | None = None,
     ) -> None:
         super().__init__()
         groups = heads if groups is None else groups
@@ -64,7 +67,8 @@ class MultiHead(nn.Module):
         self.v_proj = project(context_width, groups * value_width)
         self.output_proj = nn.Linear(heads * value_width, width)
         self.rotate, self.rotate_values = rotate, rotate_values
-        self.attention = Attention(score=score, bias=bias, normalise=normalise, mix=mix)
+        own = attention or Attention(score=score, bias=bias, normalise=normalise, mix=mix)
+        self.attention: Any = own
         for layer in (self.q_proj, self.k_proj, self.v_proj, self.output_proj):
             if isinstance(layer, nn.Linear):
                 nn.init.xavier_uniform_(layer.weight)
@@ -153,7 +157,8 @@ def pieces(heads: int) -> Project:
 
 def unfused(network: nn.Module) -> list[str]:
     """Return a sentence for each reason why multi-head attentions of a network go without the fused kernel."""
-    found = [layer.attention for layer in network.modules() if isinstance(layer, MultiHead)]
+    inside = (layer.attention for layer in network.modules() if isinstance(layer, MultiHead))
+    found = [attention for attention in inside if isinstance(attention, Attention)]
     whys = Counter(reason(score=a.score, bias=a.bias, normalise=a.normalise, mix=a.mix) for a in found)
     return [f"{count} of {len(found)} attentions take the plain form: {why}" for why, count in whys.items() if why]
 

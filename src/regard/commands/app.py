@@ -207,6 +207,7 @@ def evaluate(
     lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without case")] = False,
     by_length: Annotated[bool, typer.Option("--by-length", help="the first metric by length of the source too")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the answers to this file, a line for each example")] = None,
+    pictures: Annotated[Path | None, typer.Option("--pictures", metavar="FOLDER", help="draw the confusion matrix and the pictures most surely labelled wrong")] = None,
     others: Others = None,
     engine: Engine = "torch",
     device: Device = None,
@@ -228,7 +229,9 @@ def evaluate(
     engines.use(model, engine, changes, say)
     with spooled(data) as (files,):
         evaluating.read_as(model, files, format, columns)
-        report = evaluating.evaluate(model, files, changes, lowercase=lowercase, by_length=by_length, output=output)
+        report = evaluating.evaluate(
+            model, files, changes, lowercase=lowercase, by_length=by_length, output=output, pictures=pictures
+        )
     print(report.as_json() if as_json else report.render())
 
 
@@ -357,7 +360,7 @@ def average(
 
 @app.command("import", short_help="Make a run from a published model.")
 def take_up(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a BERT, GPT-2 or Marian model: config.json, model.safetensors, tokenizer.json")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a BERT, GPT-2, Marian or ViT model: config.json, model.safetensors, tokenizer.json")],
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/NAME by default")] = None,
 ) -> None:  # fmt: skip
     """Make a run from a published model in the Hugging Face layout: to use it, or to train it further.
@@ -393,18 +396,26 @@ def export(
     print(output)
 
 
-@app.command(short_help="Learn to read dates in many languages; no data needed.")
+@app.command(short_help="Learn to read dates, or to describe scenes; no data needed.")
 def demo(
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="RUN", help="run folder")] = Path("runs/demo"),
-    minutes: Annotated[float, typer.Option(help="time for training")] = 2.0,
-) -> None:
-    """Learn to read dates written in many languages, and draw where the model looked. No data needed.
+    job: Annotated[str, typer.Argument(metavar="[dates|scenes]", help="read dates in many languages, or describe pictures")] = "dates",
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/demo or runs/scenes by default")] = None,
+    minutes: Annotated[float | None, typer.Option(help="time for training; 2 for dates, 4 for scenes")] = None,
+    seed: Annotated[int, typer.Option(help="of the data and the training of scenes")] = 1,
+) -> None:  # fmt: skip
+    """Learn to read dates written in many languages, or to describe pictures, and draw where the model looked.
 
-    Example: regard demo --minutes 1
+    No data needed. Example: regard demo scenes
     """
-    from regard.commands.demo import demonstrate
+    from regard.commands import demo as dates
+    from regard.commands import scenes
 
-    demonstrate(output, minutes)
+    if job not in ("dates", "scenes"):
+        raise UserError(f"There is no demo {job!r}, expected dates or scenes.")
+    if job == "scenes":
+        scenes.demonstrate(output or Path("runs/scenes"), minutes or 4.0, seed)
+    else:
+        dates.demonstrate(output or Path("runs/demo"), minutes or 2.0)
 
 
 def say(text: str) -> None:

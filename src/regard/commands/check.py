@@ -18,6 +18,7 @@ from regard import inputs
 from regard.config import Config
 from regard.data.batches import Batches, Rows
 from regard.data.check import Part, check_parts
+from regard.data.check_images import check_images
 from regard.data.example import UNITS, Example
 from regard.data.format import Format
 from regard.data.lines import OnFault
@@ -102,7 +103,8 @@ def check_data(
         return [Part(called, paths, inputs.recognise(paths, reads, encoding, form.input, **like, strict=False))]
 
     others = [*part("valid", "validation"), *part("test", "test")]
-    report = check_parts(Part("training", parts["train"], form), others, encoding, _read)
+    look = check_images if form.input == "patches" else check_parts
+    report = look(Part("training", parts["train"], form), others, encoding, _read)
     stops = report.stops if reading.get("faults", "stop") == "stop" else {"test": report.stops.get("test", 0)}
     if any(stops.values()):
         return f"{heading}{report.render()}", False

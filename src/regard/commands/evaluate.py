@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from regard import inputs, metrics
+from regard.commands import sheets
 from regard.commands.predict import refuse_unknown
 from regard.errors import UserError
 from regard.outputs.output import Item
@@ -46,8 +47,10 @@ def evaluate(
     lowercase: bool = False,
     by_length: bool = False,
     output: Path | None = None,
+    pictures: Path | None = None,
 ) -> Report:
-    """Return scores on files with known answers, by length too if asked; `output` takes the answers, one to a line."""
+    """Return scores on files with known answers, by length too if asked; `output` takes the answers, one to a line, and
+    `pictures` is a folder for drawings."""
     refuse_unknown(model, changes)
     keys, held = model.sources_and_held(paths)
     items = held.items
@@ -69,6 +72,9 @@ def evaluate(
         known = {item.example.key: answer for item, answer in zip(items, answers, strict=True)}
         lines = [known[key] for key in keys] if joined else answers
         output.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    if pictures is not None:
+        for path in sheets.draw(model, items, answers, pictures):
+            print(f"drawn: {path}", file=sys.stderr)
     for warning in warnings_of_answers(model.task.output, items, answers):
         print(f"warning: {warning}", file=sys.stderr)
     details = model.task.details(items, answers)

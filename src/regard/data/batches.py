@@ -249,8 +249,12 @@ class BatchReader:
 
     def _read(self, index: BatchIndex) -> tuple[Rows, Content]:
         chosen = self._batches.batch_at(*index)
-        own = share(chosen, self._rank, self._world)
-        return chosen, self.content(own if len(own) else chosen[:1])
+        return chosen, self.content(self.own(chosen))
+
+    def own(self, batch: Rows) -> Rows:
+        """Return the numbers of the rows of a global batch that this process has the content of."""
+        found = share(batch, self._rank, self._world)
+        return found if len(found) else batch[:1]
 
     def content(self, rows: Rows) -> Content:
         """Return copies of rows, for a mapped row is read from the disk only when it is used."""

@@ -48,6 +48,10 @@ class DataReport:
     counts: dict[str, int]  # faults of each kind, also those that are not kept in `faults`
     stops: dict[str, int] = field(default_factory=dict)  # faults that stop a training, by the set they are in
 
+    @property
+    def pairs(self) -> int:
+        return self.statistics.pairs
+
     def render(self) -> str:
         """Return the report for a terminal: faults that stop a training, then what is only odd."""
         lines = [f"Recognised as {self.format.sentence}.", *render_statistics(self.statistics), ""]

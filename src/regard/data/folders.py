@@ -10,7 +10,7 @@ import re
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 
 from regard.errors import UserError
@@ -48,8 +48,7 @@ class Handle:
         """Return the number of bytes, before any of them is unpacked."""
         if not self.member:
             return os.path.getsize(self.path)
-        with zipfile.ZipFile(self.path) as archive:
-            return archive.getinfo(self.member).file_size
+        return _archive(self.path).getinfo(self.member).file_size
 
     def start(self, count: int = 64) -> bytes:
         """Return the first bytes."""
@@ -67,12 +66,23 @@ class Handle:
             if not self.member:
                 with open(self.path, "rb") as file:
                     return file.read(count)
-            with zipfile.ZipFile(self.path) as archive, archive.open(self.member) as member:
+            with _archive(self.path).open(self.member) as member:
                 return member.read(count)
         except (OSError, KeyError, RuntimeError, NotImplementedError, EOFError, zipfile.BadZipFile) as error:
             raise UserError(f"{self} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
         except Exception as error:  # zlib.error, lzma.LZMAError and others have no common base
             raise UserError(f"{self} cannot be unpacked: {error}.") from error
+
+
+def _archive(path: str) -> zipfile.ZipFile:
+    """Open an archive once: its list of members is read anew only if it has changed."""
+    about = os.stat(path)
+    return _open_archive(path, about.st_mtime_ns, about.st_size, os.getpid())
+
+
+@lru_cache(maxsize=8)
+def _open_archive(path: str, _changed: int, _size: int, _process: int) -> zipfile.ZipFile:
+    return zipfile.ZipFile(path)  # a forked process has its own: they would share a place in the file
 
 
 @dataclass(frozen=True)
@@ -207,5 +217,6 @@ def leaf_files(path: Path | str) -> list[str]:
     tree = tree_of(path)
     if tree is None:
         member = None if Path(path).exists() else member_of(path)
-        return [member.path if member else str(path)]
+        parts = (Path(path), *Path(path).parents)  # a part of a file, such as arrays.npz/train, is in that file
+        return [member.path if member else str(next((part for part in parts if part.is_file()), path))]
     return [tree.archive] if tree.archive else [handle.path for handle in tree.files]

@@ -30,7 +30,7 @@ NAME_IT = "name its encoding: `regard train FILE --set data.encoding=latin-1`"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault at one line; `kind` is the same for faults that a report shows together."""
+    """A fault at one line, or (line 0) of a whole file; `kind` is the same for faults that a report shows together."""
 
     file: str
     line: int
@@ -38,7 +38,7 @@ class Fault:
     kind: str = "other"
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.what}"
+        return f"{self.file}:{self.line}: {self.what}" if self.line else f"{self.file}: {self.what}"
 
 
 OnFault = Callable[[Fault], None]

@@ -6,13 +6,15 @@ larger than memory. Text is UTF-8 unless another encoding is given, and comes ou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from regard.data.aligned import read_aligned
 from regard.data.class_folders import read_class_folders
 from regard.data.example import Example, TextExample
 from regard.data.format import SAMPLE_LINES, Format
+from regard.data.images import read_folders, read_idx, read_list, read_npz
 from regard.data.labelled import read_labelled
 from regard.data.lines import (
     UTF_8,
@@ -55,7 +57,7 @@ def read_examples(
     on_fault: OnFault | None = None,
     form: Format | None = None,
     encoding: str = UTF_8,
-) -> Iterator[TextExample]:
+) -> Iterator[Example[Any, Any]]:
     """Yield the examples of the files.
 
     A fault raises UserError with its file and line; with `on_fault` it is handed over and its example left out. Blank
@@ -69,6 +71,10 @@ def read_examples(
         for path in paths:
             yield from read_class_folders(path, form, report, encoding)
         return
+    if form.input != "tokens":  # which opens archives itself
+        for path in paths:
+            yield from READERS[form.kind](path, form, report, encoding)
+        return
     files = members(paths)
     if form.kind == "aligned":
         if len(files) != 2:
@@ -80,7 +86,7 @@ def read_examples(
         yield from read(path, form, report, encoding)
 
 
-READERS = {
+READERS: dict[str, Callable[[Path | str, Format, OnFault, str], Iterator[Example[Any, Any]]]] = {
     "tsv": read_table,
     "csv": read_table,
     "dictionary": read_table,
@@ -92,4 +98,8 @@ READERS = {
     "labelled": read_labelled,
     "fasttext": read_labelled,
     "text": read_plain,
+    "picture folders": read_folders,
+    "picture list": read_list,
+    "idx": read_idx,
+    "npz": read_npz,
 }

@@ -1,4 +1,4 @@
-"""`regard import` and `regard export --to huggingface`: published BERT, GPT-2 and Marian models, both ways."""
+"""`regard import` and `regard export --to huggingface`: published BERT, GPT-2, Marian and ViT models, both ways."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.config import Config, render
 from regard.errors import UserError
-from regard.exchange import bert, gpt2, marian
+from regard.exchange import bert, gpt2, marian, vit
 from regard.exchange.folder import CONFIG, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS, Facts, Weights, need
 from regard.exchange.kind import Ids, PublishedKind
 from regard.exchange.marian import TARGET_TOKENIZER
@@ -36,12 +36,12 @@ KINDS: dict[str, PublishedKind] = {
     "gpt2": gpt2.KIND,
     "marian": marian.MARIAN,
     "pegasus": marian.PEGASUS,
+    "vit": vit.KIND,
 }
 SEARCH = ("bad_words_ids", "num_beams", "length_penalty", "max_length")
 GENERATION = (
     "bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id", "forced_eos_token_id", *SEARCH
 )  # fmt: skip
-INPUT = "tokens"  # of all of them
 TOLERANCE = 1e-5  # between the logits of a model and of what was exported of it
 EXAMPLES = ("Yes, it's 7 o'clock.", "a b c", "Ärger über Öl; naïve  façade")
 
@@ -61,7 +61,7 @@ def take_up(folder: Path, run: Path) -> Model:
     parts = kind.parts(folder, facts)
     given = kind.settings(facts, parts)
     given["data"] = {"train": [str(folder)]} | given.get("data", {})
-    config = settings.make({"task": kind.task, "input": INPUT} | given, str(facts.path))
+    config = settings.make({"task": kind.task, "input": kind.input} | given, str(facts.path))
     weights.refuse_unfit(_published_shapes(kind, config, parts))
     state = kind.ours(weights.load(), config, parts)
     return _write_run(run, config, parts, state, f"{kind.architecture} imported from {folder.name}")
@@ -119,8 +119,9 @@ def export(model: Model, folder: Path) -> float:
     writing = {key: facts[key] for key in GENERATION if facts.get(key) is not None}
     files = {
         CONFIG: _json({key: value for key, value in facts.items() if key not in SEARCH}),
-        "generation_config.json": _json(writing),
         WEIGHTS: _as_bytes(state | kind.fixed(facts)),
+        **({"generation_config.json": _json(writing)} if writing else {}),
+        **{name: _json(content) for name, content in kind.beside(config, parts).items()},
     }
     for name, vocabulary in zip(names, kind.vocabularies(parts), strict=False):
         tokenizer, about = published(vocabulary, config.task, closed=closed)
@@ -135,14 +136,14 @@ def export(model: Model, folder: Path) -> float:
 
 def _kind_of(config: Config) -> PublishedKind:
     """Return the kind that a run may be exported as."""
-    kinds = [kind for kind in KINDS.values() if kind.task == config.task]
+    kinds = [kind for kind in KINDS.values() if (kind.task, kind.input) == (config.task, config.input)]
+    if not kinds and config.input != "tokens":
+        raise UserError(f"A model that reads {INPUTS[config.input].noun} has no published kind here: expected texts.")
     if not kinds:
-        tasks = ", ".join(sorted({kind.task for kind in KINDS.values()}))
+        tasks = ", ".join(sorted({kind.task for kind in KINDS.values() if kind.input == config.input}))
         raise UserError(
             f"A model that {OUTPUTS[config.task].does} has no published kind here: expected a run for one of {tasks}."
         )
-    if config.input != INPUT:
-        raise UserError(f"A model that reads {INPUTS[config.input].noun} has no published kind here: expected texts.")
     before = getattr(config.model, "norm", "post") == "pre"
     return kinds[-1] if before else kinds[0]
 
@@ -154,11 +155,11 @@ def _verified(model: Model, kind: PublishedKind, folder: Path) -> float:
         again = take_up(folder, home / "run")
         tasks = again.task, model.task
         copies, originals = (kind.vocabularies((task.input, task.output)) for task in tasks)
-        for text in _texts(model.config):
+        for text in _texts(model.config) if originals else ():
             for copy, original in zip(copies, originals, strict=True):
                 if copy.encode(text) != original.encode(text):
                     raise UserError(f"{folder}: the tokenizer.json cuts {text[:40]!r} otherwise; do not use it.")
-        rows = _rows(min(vocabulary.size for vocabulary in originals), model.task.most)
+        rows = _rows(min((vocabulary.size for vocabulary in originals), default=8), model.task.most)
         with torch.no_grad():
             for task in tasks:
                 task.network.eval()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ class PublishedKind:
     theirs: Callable[[Tensors, Any, Parts], Tensors]
     logits: Callable[[Task, Ids], Tensor]  # at the tokens of all rows, (tokens, vocabulary)
     fixed: Callable[[dict[str, Any]], Tensors] = lambda _: {}  # tensors that are not weights, but are expected
+    input: str = field(default="tokens", kw_only=True)
+    beside: Callable[[Any, Parts], dict[str, dict[str, Any]]] = field(default=lambda *_: {}, kw_only=True)  # more JSON
 
 
 def alphabet(parts: Parts) -> Tokenizer:

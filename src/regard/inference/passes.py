@@ -17,6 +17,7 @@ from regard.inference.threads import side_by_side
 from regard.inputs.input import Batch, Input, Row, Source, moved
 from regard.inspection.recording import Seen, attentions, paused, watch
 from regard.inspection.saliency import saliency
+from regard.inspection.view import View
 from regard.network import Network, StatesHead
 
 BUDGET = 8192  # elements answered at once
@@ -92,6 +93,15 @@ class Passes:
 
     def collate(self, rows: Sequence[Row]) -> Source:
         return moved(self.input.collate(rows), self.network.device)
+
+    def view(self, source: Any) -> View:
+        """Return what pictures show of a source, a name for each vector that the network's stem makes of it."""
+        view = self.input.view(source)
+        if view.picture is None:
+            return view
+        with torch.no_grad(), paused():
+            context: Context = self.network.stem(self.collate(self.first_parts([source])))
+        return view.laid(context.values.shape[1], context.grid)
 
     # ---- where the network looks ------------------------------------------------------------------------------------
 

@@ -13,10 +13,12 @@ from regard.data.reading import read_examples
 from regard.data.recognition import Files
 from regard.errors import UserError
 from regard.inputs.input import Input
+from regard.inputs.patches import Patches
 from regard.inputs.tokens import Tokens
 
 # In the order in which they are tried on a file: text last, for everything can be read as text.
 INPUTS: dict[str, type[Input[Any]]] = {
+    "patches": Patches,
     "tokens": Tokens,
 }
 
@@ -51,6 +53,7 @@ def read(
     for example in read_examples(paths, on_fault, form, encoding):
         what = input.unreadable(example.source)
         if what:
-            report(Fault(example.file, example.line, what, f"unreadable {input.noun}"))
+            said = what.removeprefix(f"{example.file} ")  # once is enough
+            report(Fault(example.file, example.line, said, f"unreadable {input.noun}"))
         else:
             yield example

@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_map
 
 from regard.attention import Mask
 from regard.config import Section
+from regard.data.draws import Draws
 from regard.data.format import Format
 from regard.data.recognition import Files
 from regard.data.store import Field
@@ -52,6 +53,8 @@ class Source(NamedTuple):
     positions: Tensor  # (n,) or (batch, n); −1 is padding
     mask: Mask | None = None  # who may look at whom, where that is part of the input
     units: Tensor | None = None  # (batch, m): the vector that speaks for each unit, −1 for none; None: each for itself
+    change: Tensor | None = None  # (batch, 2, 3): the affine map from places (x, y) here to those in the source
+    shares: Tensor | None = None  # (batch,): of the first of two that are mixed; the second ones' targets follow
 
     @property
     def real(self) -> Tensor:
@@ -80,6 +83,7 @@ class Input(ABC, Generic[S]):
     fields: tuple[Field, ...]  # of a stored row
     alphabet: Tokenizer | None = None  # of its elements, where they are chosen from one
     marks: Marks = Marks.NONE
+    mixes: bool = False  # in training each row is mixed with another one, which stands behind all rows of a batch
 
     # ---- from files and settings ------------------------------------------------------------------------------------
 
@@ -144,6 +148,10 @@ class Input(ABC, Generic[S]):
     @abstractmethod
     def collate(self, rows: Sequence[Row], extra: int = 0) -> Source:
         """Pad rows to one length, and by `extra` elements more."""
+
+    @abstractmethod
+    def vary(self, source: Source, draws: Draws) -> Source:
+        """Return a batch of training rows changed at random, by `draws` alone; as it is where nothing is varied."""
 
     @abstractmethod
     def module(self, stem: Stem) -> nn.Module:

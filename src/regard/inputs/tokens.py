@@ -19,6 +19,7 @@ from regard.attention import Context
 from regard.config import Section, Tables
 from regard.data.batches import pad
 from regard.data.columns import JOINED
+from regard.data.draws import Draws
 from regard.data.format import Format, few
 from regard.data.recognition import Files, recognise_files
 from regard.data.store import Field, id_dtype
@@ -236,10 +237,15 @@ class Tokens(Input[str]):
             units = firsts([(row[0], [1] * len(row[0])) for row in rows], len(begin))
         return Source((*values, spellings, where), positions, units=units)
 
+    def vary(self, source: Source, draws: Draws) -> Source:  # noqa: ARG002
+        return source
+
     def module(self, stem: Stem) -> TokenStem:
         how, size = self.how, self.alphabet.size
         forget = how.unknown if isinstance(how, WordSettings | UnitSettings) else 0.0
         spelled = self.sentences is not None and self.sentences.spelled
+        if stem.pixels is not None:
+            raise ValueError("this network reads pixels, and texts have none: choose another kind, such as transformer")
         if stem.whole is not None:
             if spelled:
                 raise ValueError("model.kind=bert reads sub-words: set tokens.level to bpe or unigram")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from regard import pictures
 from regard.errors import UserError
+from regard.inspection import on_picture
 from regard.inspection.page import Exhibit
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ def figure_of(exhibit: Exhibit, *, grid: bool) -> Picture:
     drawing = exhibit.drawing
     if drawing is None:
         raise UserError("This model has no attention between target and source: there is no alignment to draw.")
+    if exhibit.view is not None:
+        return on_picture.figure(exhibit, exhibit.view, drawing, grid=grid)
     if grid and drawing.heads is not None:
         return pictures.grid(*drawing.heads)
     if drawing.weights.ndim == 1:

@@ -7,6 +7,7 @@ as text; the content security policy admits the template's own script and style 
 import base64
 import hashlib
 import html
+import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -72,6 +73,7 @@ class Exhibit:
     text: str | None = None
     words: Mapping[Side, WordGroups] = field(default_factory=dict)
     drawing: Drawing | None = None
+    view: View | None = None  # of a source that is a picture
 
     @classmethod
     def of(cls, source: View, target: View, maps: Sequence[Map], text: str, drawing: Drawing | None = None) -> Self:
@@ -111,17 +113,20 @@ class Exhibit:
         return weights, rows, columns
 
 
-def maps(seen: "Mapping[str, Seen]", sides: Callable[[str], tuple[Side, Side]]) -> list[Map]:
+def maps(seen: "Mapping[str, Seen]", sides: Callable[[str], tuple[Side, Side]], view: View | None = None) -> list[Map]:
     """Return one map for each kind of recorded layer, cross-attention first; `sides` gives its rows and columns.
 
-    Layers of one kind may differ in their number of heads: one head is then shown in place of several.
+    Layers of one kind may differ in their number of heads: a head is then shown several times. On the `view` of a
+    picture, layers with fewer places (Swin) are spread over all of them.
     """
     kinds = sorted({_kind(key): None for key in seen}, key=lambda kind: sides(kind) != ("target", "source"))
     result = []
     for name in kinds:
-        layers = [layer.weights[0].numpy() for key, layer in seen.items() if _kind(key) == name]
+        layers = [layer.weights[0].cpu().numpy() for key, layer in seen.items() if _kind(key) == name]
+        if view is not None:
+            layers = [_spread(layer, view, sides(name)) for layer in layers]
         most = max(len(layer) for layer in layers)
-        weights = np.stack([np.broadcast_to(layer, (most, *layer.shape[1:])) for layer in layers])
+        weights = np.stack([np.repeat(layer, most // len(layer), 0) for layer in layers])
         result.append(Map(name.removeprefix("head."), *sides(name), weights))
     return result
 
@@ -129,6 +134,11 @@ def maps(seen: "Mapping[str, Seen]", sides: Callable[[str], tuple[Side, Side]]) 
 def influence(weights: NDArray[np.float32]) -> Map:
     """Return the map of how much each of m answers depends on each of n vectors, (m, n), where no attention says it."""
     return Map("influence (by the gradient)", "target", "source", weights[None, None])
+
+
+def _spread(weights: NDArray[Any], view: View, sides: tuple[Side, Side]) -> NDArray[Any]:
+    weights = view.spread(weights) if sides[1] == "source" else weights
+    return view.spread(weights, -2) if sides[0] == "source" else weights
 
 
 def _kind(key: str) -> str:
@@ -193,8 +203,23 @@ def _packed(exhibit: Exhibit, where: str) -> dict[str, Any]:
             side: {"names": [visible(name) for name in words.names], "of": [*words.of]}
             for side, words in exhibit.all_words().items()
         },
+        "picture": None if exhibit.view is None else _packed_picture(exhibit.view),
         "maps": [_packed_map(exhibit, a_map, f"{where}, map {a_map.name!r}") for a_map in exhibit.maps],
     }
+
+
+def _packed_picture(view: View) -> dict[str, Any]:
+    """Return a picture as PNG, and the grid of its places."""
+    from PIL import Image
+
+    assert view.picture is not None
+    assert view.grid is not None
+    file = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(view.picture)).save(file, "PNG")
+    rows, columns = view.grid
+    png = base64.b64encode(file.getvalue()).decode()
+    tall, wide = view.picture.shape[:2]
+    return {"png": png, "rows": rows, "columns": columns, "ratio": wide / tall}
 
 
 def _packed_map(exhibit: Exhibit, a_map: Map, where: str) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from regard.errors import UserError
 
+CLASS = "▷"  # the class token, which has no place
+
 
 @dataclass(frozen=True)
 class View:
@@ -25,6 +27,36 @@ class View:
     labels: Sequence[str] = field(default=())
     units: Sequence[int] | None = None
     merged: bool = True
+    picture: NDArray[np.uint8] | None = None  # (rows, columns, 3)
+    grid: tuple[int, int] | None = None  # the last vectors are its places, row by row; those before have no place
+
+    @classmethod
+    def of_picture(cls, picture: NDArray[np.uint8] | None, grid: tuple[int, int], marks: int = 0) -> View:
+        """Return the view of a picture whose vectors are the places of a grid, after some `marks`."""
+        rows, columns = grid if picture is not None else (0, 0)
+        names = [f"r{r + 1}c{c + 1}" for r in range(rows) for c in range(columns)]
+        return cls([*[CLASS] * marks, *names], picture=picture, grid=grid)
+
+    def laid(self, count: int, grid: tuple[int, int, int] | None) -> View:
+        """Return the view for a network whose stem makes `count` vectors, the last of them the places of a grid."""
+        if self.picture is None or grid is None:
+            return self
+        return View.of_picture(self.picture, grid[1:], count - grid[1] * grid[2])
+
+    def spread(self, weights: NDArray[Any], axis: int = -1) -> NDArray[Any]:
+        """Return weights over the places of a coarser grid (Swin's later stages) over those of this one: what a place
+        gets is shared by the places that it is made of; of queries (axis −2) each has the whole."""
+        count = weights.shape[axis]
+        if self.grid is None or count == len(self.names):
+            return weights
+        (rows, columns), marks = self.grid, len(self.names) - self.grid[0] * self.grid[1]
+        times = next((t for t in range(2, rows + 1) if -(-rows // t) * -(-columns // t) == count), None)
+        if marks or times is None:
+            return weights
+        place = np.arange(rows * columns)
+        coarse = place // columns // times * -(-columns // times) + place % columns // times
+        taken = np.take(weights, coarse, axis)
+        return taken if axis == -2 else taken / np.bincount(coarse)[coarse]
 
     @property
     def shown(self) -> list[str]:
@@ -40,7 +72,7 @@ class View:
     def columns(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Sum weights (…, vectors) over the vectors of each thing: rows that add to 1 still do."""
         if self.groups is None or not self.merged:
-            return weights
+            return np.asarray(self.spread(weights), dtype=np.float32)
         return np.asarray(weights @ self._members(), dtype=np.float32)
 
     def rows(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -11,9 +11,10 @@ from typing import Literal, TypeVar
 
 from torch import nn
 
-Role = Literal["table", "choice", "between"]
+Role = Literal["table", "choice", "between", "grid"]
 TABLE: Role = "table"  # a row is looked up for each token, position or distance
 CHOICE: Role = "choice"  # an output layer: a row for each class or token that is chosen among
+GRID: Role = "grid"  # a table (rows, columns, width) over the places of a picture, interpolated for other sizes
 BETWEEN: Role = "between"  # a matrix from states to states
 Module = TypeVar("Module", bound=nn.Module)
 MATRICES = (nn.Linear, nn.RNNBase, nn.RNNCellBase)

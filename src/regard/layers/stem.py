@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Flag
+from typing import NamedTuple
 
 from torch import nn
 
@@ -18,12 +19,23 @@ class Marks(Flag):
     BOTH = 3
 
 
+class Shape(NamedTuple):
+    """Rows, columns and channels of pictures, the side of a patch, and the vectors that stand before the patches."""
+
+    rows: int
+    columns: int
+    channels: int
+    patch: int
+    marks: int = 0
+
+
 @dataclass(frozen=True)
 class Stem:
     """A builder's description of the module that makes vectors of `width`.
 
     `place` adds positions, `scale` multiplies tables by √width, `ngrams` gives vectors to runs of elements in so many
-    `buckets`. `whole(size)` takes the place of the table of an alphabet with so many elements (BERT has its own).
+    `buckets`. `whole(size)` takes the place of the table of an alphabet with so many elements (BERT has its own);
+    `pixels(shape)` that of linear patches: a module from pixels (batch, channels, rows, columns) to a Context.
     """
 
     width: int
@@ -34,4 +46,5 @@ class Stem:
     ngrams: int = 1
     buckets: int = 2**17
     whole: Callable[[int], nn.Module] | None = None
+    pixels: Callable[[Shape], nn.Module] | None = None
     marks: Marks = Marks.NONE

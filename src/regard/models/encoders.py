@@ -8,10 +8,12 @@ from torch import nn
 
 from regard.layers.stem import Marks, Stem
 from regard.models.bert import bert
+from regard.models.cnn import cnn
 from regard.models.convolution import convolution
 from regard.models.encoder import deepsets, encoder
 from regard.models.gpt import gpt
 from regard.models.lstm import bilstm
+from regard.models.picture_settings import CnnKind, SwinKind, ViTKind
 from regard.models.settings import (
     BertKind,
     ConvolutionEncoderKind,
@@ -20,9 +22,19 @@ from regard.models.settings import (
     RecurrentEncoderKind,
     TransformerEncoderKind,
 )
+from regard.models.swin import swin
+from regard.models.vit import vit
 
 Encoding = (
-    RecurrentEncoderKind | TransformerEncoderKind | BertKind | GptEncoderKind | ConvolutionEncoderKind | DeepSetsKind
+    RecurrentEncoderKind
+    | TransformerEncoderKind
+    | BertKind
+    | GptEncoderKind
+    | ConvolutionEncoderKind
+    | DeepSetsKind
+    | ViTKind
+    | CnnKind
+    | SwinKind
 )
 
 
@@ -31,6 +43,12 @@ def encoder_of(model: Encoding, longest: int) -> tuple[Stem, nn.Module]:
     parts = model.model_dump(exclude={"kind", "language"})
     if isinstance(model, RecurrentEncoderKind):
         return bilstm(**parts)
+    if isinstance(model, ViTKind):
+        return vit(**parts)
+    if isinstance(model, CnnKind):
+        return cnn(**parts)
+    if isinstance(model, SwinKind):
+        return swin(**parts)
     if isinstance(model, ConvolutionEncoderKind):
         return convolution(length=longest + 2, **parts)
     if isinstance(model, DeepSetsKind):

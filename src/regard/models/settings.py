@@ -328,12 +328,6 @@ class OwnEncoder(Section):
 
 
 # What reads the input of a decoder.
-SourceEncoder = Annotated[
-    OwnEncoder | RecurrentEncoderKind | TransformerEncoderKind | ConvolutionEncoderKind | BertKind | DeepSetsKind,
-    Field(discriminator="kind"),
-]
-
-
 # ---- language models -----------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from regard.lazy import lazily
 if TYPE_CHECKING:
     from regard.pictures.maps import alignment, grid
     from regard.pictures.mask_gallery import mask, masks
+    from regard.pictures.overlays import confusion, contact_sheet, overlay
     from regard.pictures.plots import (
         curves,
         position_tables,
@@ -23,10 +24,13 @@ if TYPE_CHECKING:
 __all__ = [
     "alignment",
     "coloured",
+    "confusion",
+    "contact_sheet",
     "curves",
     "grid",
     "mask",
     "masks",
+    "overlay",
     "position_tables",
     "save",
     "sinusoidal_products",
@@ -39,6 +43,7 @@ _MODULES = {
     "mask_gallery": ["mask", "masks"],
     "plots": ["curves", "position_tables", "sinusoidal_products", "sinusoidal_table", "sinusoidal_variance"],
     "maps": ["alignment", "grid"],
+    "overlays": ["confusion", "contact_sheet", "overlay"],
     "strips": ["strip"],
     "style": ["coloured", "save"],
 }

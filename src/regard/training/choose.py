@@ -10,6 +10,7 @@ from regard import inputs
 from regard.config import Config
 from regard.data.example import UNITS, counted
 from regard.data.folders import split_files, splits_in
+from regard.data.images import splits_of_images
 from regard.data.lines import Fault
 from regard.data.survey import Survey, take_survey
 from regard.errors import UserError
@@ -58,7 +59,7 @@ def choose(
         sections[section] = values if other else sections.get(section, {}) | values
         replaced = f"{section}." if other else tuple(f"{section}.{key}" for key in own.get(section, ()))
         why = {key: reason for key, reason in why.items() if not key.startswith(replaced or "-")}
-    unit = UNITS[output.reads]
+    unit = input.noun.removesuffix("s") if output.reads == "classify" else UNITS[output.reads]
     reasons = {"data.train": f"{counted(seen.count, unit)}: {seen.description}", **why, **why_reading}
     data: dict[str, Any] = {
         "train": list(train),
@@ -87,8 +88,13 @@ def split_paths(
 ) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
     """Return the folders or files for training, validation and test in a folder that has such ones; those given count
     first."""
-    found = {name: [path] for name, path in splits_in(train[0]).items()} if len(train) == 1 else {}
+    found = {name: [path] for name, path in splits_of(train[0]).items()} if len(train) == 1 else {}
     found = found or (split_files(train[0]) if len(train) == 1 else {})
     if not found:
         return train, valid, test
     return found["train"], valid or found.get("valid", []), test or found.get("test", [])
+
+
+def splits_of(path: str) -> dict[str, str]:
+    """Return the parts for training, validation and test of a folder or file that has such ones."""
+    return splits_in(path) or splits_of_images(path)

@@ -20,6 +20,7 @@ from torch import Tensor
 from regard import metrics
 from regard.attention.equation import NotFinite
 from regard.data.batches import Batches, BatchReader, Content, Rows, share
+from regard.data.draws import Draws
 from regard.errors import UserError
 from regard.inputs.input import moved
 from regard.metrics import Score
@@ -128,10 +129,15 @@ class Trainer:
         """Update every player once from the same `accumulate` batches; return the loss of all turns and the tokens."""
         if not self.network.training:  # after a validation; asking every module each time would take a while
             self.network.train()
-        read = [self._next() for _ in range(self.how.accumulate)]
+        read, drawn = [], []
+        for _ in range(self.how.accumulate):
+            read.append(self._next())
+            drawn.append(self._draws(read[-1][0]))
         counts = [self.store.lengths[rows] for rows, _ in read]
         totals = [sum(each) for each in zip(*(self.task.predictions(some) for some in counts), strict=True)]
-        batches = _Collated(self._collated, [own for _, own in read], keep=len(self.turns) > 1)
+        batches = _Collated(
+            self._varied, [*zip(drawn, (own for _, own in read), strict=True)], keep=len(self.turns) > 1
+        )
         # A process without rows still takes part, with a weight of zero: the others wait for it.
         weights = [1.0 if len(rows) > self.world.rank else 0.0 for rows, _ in read]
         loss, failed = 0.0, None
@@ -191,6 +197,14 @@ class Trainer:
 
     def _collated(self, rows: Content) -> Any:
         return moved(self.task.batch(rows), self.world.device)
+
+    def _varied(self, drawn: tuple[Draws, Content]) -> Any:
+        """Collate rows of training, varied at random as the input does it."""
+        return moved(self.task.batch(drawn[1], drawn[0]), self.world.device)
+
+    def _draws(self, rows: Rows) -> Draws:
+        """Return the random numbers of this process's rows of a global batch, in the epoch that it is in."""
+        return Draws(self.how.seed, self.at.epoch, self.reader.own(rows), len(self.store), self.reader.content)
 
     def _sums(self, batch: Any, turn: str, loss: Callable[[Any, str], Tensor]) -> Tensor:
         """Return the summed loss of a batch for each term."""
@@ -454,7 +468,7 @@ class Trainer:
 class _Collated:
     """The batches of a step, collated when they are asked for, and kept if several turns ask."""
 
-    def __init__(self, collate: Callable[[Content], Any], rows: Sequence[Content], *, keep: bool) -> None:
+    def __init__(self, collate: Callable[[Any], Any], rows: Sequence[Any], *, keep: bool) -> None:
         self._collate, self._rows, self._keep = collate, rows, keep
         self._kept: dict[int, Any] = {}
 

@@ -24,7 +24,7 @@ from regard.runs.build import Parts, form_of, load_parts, read
 from regard.runs.card import write_card
 from regard.runs.folder import refuse_unwritable
 from regard.runs.model import Model, load, nothing_in, settings_in
-from regard.training import choose, memory, warm_start
+from regard.training import averaging, choose, memory, warm_start
 from regard.training import device as devices
 from regard.training.advice import warnings_of, warnings_of_answers
 from regard.training.allocator import keep_memory
@@ -216,6 +216,8 @@ def run_training(
         )
         for why in unfused(trainer.network):
             progress.say(why)
+        if world.size > 1 and averaging.normalised(trainer.network):
+            progress.say("BatchNorm sees the rows of each process alone: the result depends on how many there are")
         if trainer.resume(progress.say):
             progress.say(f"going on at step {trainer.at.step:,} of {run}")
         try:

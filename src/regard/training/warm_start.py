@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from regard.attention.grid import resized
 from regard.config import Config, Section
 from regard.errors import UserError
 from regard.inputs.input import Use
-from regard.layers.roles import CHOICE, TABLE, roles_of
+from regard.layers.roles import CHOICE, GRID, TABLE, roles_of
 from regard.outputs import OUTPUTS
 from regard.outputs.abilities import contents_of
 from regard.runs import settings
@@ -82,6 +83,9 @@ def take_weights(task: Task, origin: Task, where: Path) -> str:
         if new.shape == old.shape:
             new.copy_(old)
             whole += 1
+        elif role == GRID and new.shape[2:] == old.shape[2:]:
+            new.copy_(resized(old, *new.shape[:2]))
+            parts += 1
         elif role == TABLE and new.shape[1:] == old.shape[1:]:
             rows = min(len(new), len(old))
             new[:rows] = old[:rows]

@@ -16,7 +16,6 @@ h̄ is h with a 1 appended. A composite memory Σ_i a_i θᵀh_i is θᵀ Σ_i a
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -83,17 +82,24 @@ def pool(kind: str, width: int, gamma: float = 0.9) -> Pool | OneState:
     return OneState(last=kind == "last")
 
 
-Measure = Callable[[Tensor, Tensor], Tensor]
+Measure = Callable[..., Tensor]  # of answers, targets and, if they differ, the weights of the rows
 
 
 def label_loss(smoothing: float) -> Measure:
     """Return Σ −log p(label), with label smoothing, from logits (batch, labels) and labels (batch,)."""
-    return partial(cross_entropy, reduction="sum", label_smoothing=smoothing)
+
+    def measure(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+        if weights is None:
+            return cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
+        return (weights * cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)).sum()
+
+    return measure
 
 
-def square_loss(numbers: Tensor, wanted: Tensor) -> Tensor:
+def square_loss(numbers: Tensor, wanted: Tensor, weights: Tensor | None = None) -> Tensor:
     """Return Σ (answered − expected)² of numbers (batch, 1) and (batch,)."""
-    return (numbers[:, 0] - wanted).square().sum()
+    squares = (numbers[:, 0] - wanted).square()
+    return squares.sum() if weights is None else (weights * squares).sum()
 
 
 class ClassifyHead(StatesHead):
@@ -123,7 +129,12 @@ class ClassifyHead(StatesHead):
         """Return the sum of the losses L_2 of the labels; with the auxiliary loss L_3 = L_2 + λ L_1 (Radford et al.
         2018, 3.2), L_1 being the mean −log p(next token) of each row."""
         states = body.features(batch.source)
-        loss = self.measure(self.of(states)[:, 0], batch.target)
+        logits, shares = self.of(states)[:, 0], batch.source.shares
+        if shares is None:
+            loss = self.measure(logits, batch.target)
+        else:  # of two things that are mixed, each counts by its share
+            one, other = batch.target.split(len(logits))
+            loss = self.measure(logits, one, shares) + self.measure(logits, other, 1 - shares)
         if not self.language:
             return loss.unsqueeze(0)
         table = table_of(body.stem).weight

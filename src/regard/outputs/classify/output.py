@@ -163,11 +163,11 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant):
         return replace(own, label=answer.strip())
 
     def exhibit(self, passes: Passes, source: Any, answer: Label, looked: Looked) -> Exhibit:
-        maps = page.maps(looked.seen, _sides)
+        view = passes.view(source)
+        maps = page.maps(looked.seen, _sides, view)
         influence = passes.influence(looked.batch, looked.batch.target)
         if not any(m.rows == "target" for m in maps):
             maps.insert(0, page.influence(influence))
-        view = passes.input.view(source)
         if passes.input.marks:
             view = replace(view, groups=None)
         shown = Exhibit.of(view, View([answer.label]), maps, passes.input.text(source))

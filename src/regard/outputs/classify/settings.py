@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field as Setting
 
 from regard.config import Config, Section
 from regard.data.survey import Survey
 from regard.inputs.input import Chosen
+from regard.models.picture_settings import CnnKind, SwinKind, ViTKind
 from regard.models.settings import (
     BertKind,
     ConvolutionEncoderKind,
@@ -19,13 +20,23 @@ from regard.models.settings import (
 )
 
 AnyEncoder = Annotated[
-    RecurrentLabelKind | TransformerEncoderKind | ConvolutionEncoderKind | DeepSetsKind | BertKind | GptEncoderKind,
+    RecurrentLabelKind
+    | TransformerEncoderKind
+    | ConvolutionEncoderKind
+    | DeepSetsKind
+    | BertKind
+    | GptEncoderKind
+    | ViTKind
+    | CnnKind
+    | SwinKind,
     Setting(discriminator="kind"),
 ]
 
 
 class PoolSettings(Section):
-    """Settings of the answer, and of the pooling of a row's states."""
+    """Settings of the answer, and of the pooling of a row's states; a run that starts from another pools as it does."""
+
+    vocabulary: ClassVar[bool] = True
 
     kind: Literal["label", "number"] = Setting("label", description="what is answered: a label, or a number")
     metric: Literal["accuracy", "matthews", "f1"] = Setting(

@@ -13,6 +13,7 @@ from regard.inputs.embedding import Embedding
 from regard.inputs.input import Batch, Source
 from regard.layers.roles import chosen_among
 from regard.layers.softmax import logits_of, token_loss
+from regard.models.show_attend_tell import doubly_stochastic
 from regard.network import Head, Network
 from regard.text.tokenizer import START
 
@@ -46,38 +47,44 @@ class DecodingState:
 class ConvertHead(Head):
     """p(y_t | y_<t, x) = softmax(W o_t + b), o_t what the decoder makes of y_<t and the features of x.
 
-    `smoothing` is label smoothing (Szegedy et al. 2016).
+    `smoothing` is label smoothing (Szegedy et al. 2016), `penalty` that on places a decoder never looks at.
     """
 
-    def __init__(self, target: Embedding, decoder: nn.Module, *, tied: bool, smoothing: float = 0.0) -> None:
+    def __init__(
+        self, target: Embedding, decoder: nn.Module, *, tied: bool, smoothing: float = 0.0, penalty: float = 0.0
+    ) -> None:
         super().__init__()
-        self.target, self.decoder, self.smoothing = target, decoder, smoothing
+        self.target, self.decoder, self.smoothing, self.penalty = target, decoder, smoothing, penalty
         size, width = target.table.weight.shape
         self.output = chosen_among(nn.Linear(width, size))
         nn.init.zeros_(self.output.bias)
         if tied:
             self.output.weight = target.table.weight
 
-    def features(self, body: Network, batch: Batch) -> Tensor:
-        """Return what the decoder says of each target token, given those before it (teacher forcing)."""
+    def features(self, body: Network, batch: Batch) -> tuple[Tensor, Any]:
+        """Return what the decoder says of each target token, given those before it (teacher forcing), and its state."""
         target: Written = batch.target
         # Shifted right: START in front; END at the last place of a row is not an input.
         given = torch.cat((target.ids.new_full((len(target.ids), 1), START), target.ids[:, :-1]), 1)
         x = Context(self.target(given, target.positions), target.positions)
-        features: Tensor = self.decoder(x, body.features(batch.source))[0]
-        return features
+        found: tuple[Tensor, Any] = self.decoder(x, body.features(batch.source))
+        return found
 
     def forward(self, body: Network, batch: Batch) -> Tensor:
         """Return logits for each target token, (batch, m, vocabulary)."""
-        logits: Tensor = self.output(self.features(body, batch))
+        logits: Tensor = self.output(self.features(body, batch)[0])
         return logits
 
     def loss(self, body: Network, batch: Batch, turn: str) -> Tensor:  # noqa: ARG002
-        """Return the sum of −log p over the target's tokens."""
+        """Return the sum of −log p over the target's tokens, and of the penalty."""
         real = batch.target.real
         # Padding is dropped before the largest matrix product of the model, not after it.
-        features, wanted = self.features(body, batch)[real], batch.target.ids[real]
-        return token_loss(features, self.output.weight, self.output.bias, wanted, self.smoothing).unsqueeze(0)
+        found, state = self.features(body, batch)
+        features, wanted = found[real], batch.target.ids[real]
+        loss = token_loss(features, self.output.weight, self.output.bias, wanted, self.smoothing)
+        if self.penalty:
+            loss = loss + self.penalty * doubly_stochastic(state)
+        return loss.unsqueeze(0)
 
     def start(self, body: Network, source: Source) -> DecodingState:
         """Return the state before the first step of decoding."""

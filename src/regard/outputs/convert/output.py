@@ -39,7 +39,9 @@ from regard.models.bahdanau import recurrent
 from regard.models.convolution import convs2s
 from regard.models.encoders import encoder_of
 from regard.models.pair import Pair
+from regard.models.picture_settings import TellKind
 from regard.models.settings import ConvolutionPair, OwnEncoder, TransformerPair
+from regard.models.show_attend_tell import show_attend_tell
 from regard.models.transformer import transformer
 from regard.network import Network, table_of
 from regard.outputs.abilities import Invariant, Joins, Learns, Refuses, Settles
@@ -168,6 +170,8 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
             pair: Pair = transformer(length=length, **parts)
         elif isinstance(model, ConvolutionPair):
             pair = convs2s(length=length, **parts)
+        elif isinstance(model, TellKind):
+            pair = show_attend_tell(**parts)
         else:
             pair = recurrent(**parts)
         if not isinstance(config.encoder, OwnEncoder):
@@ -177,7 +181,9 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         target = Embedding(self.vocabulary.size, asked.width, asked.place, Dropout(asked.dropout), scale=asked.scale)
         if config.output.joint:
             target.table = table_of(stem)
-        head = ConvertHead(target, pair.decoder, tied=model.tied, smoothing=config.training.smoothing)
+        penalty = model.penalty if isinstance(model, TellKind) else 0.0
+        smoothing = config.training.smoothing
+        head = ConvertHead(target, pair.decoder, tied=model.tied, smoothing=smoothing, penalty=penalty)
         return input, Network(stem, pair.encoder, head)
 
     def settled(self, counts: NDArray[np.int32]) -> dict[str, Any]:
@@ -247,11 +253,12 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         """Search by the engine that knows every model and every search. Long and short rows are searched apart."""
         # A row is read once and written at most to its end; how far it goes is guessed by its length.
         lengths = [passes.length(row) for row in rows]
-        maxima = how.limits(lengths).maxima(len(rows))
+        elements = [len(row[0]) for row in rows]  # what settings.factor was found by
+        maxima = how.limits(elements).maxima(len(rows))
         sizes = [n + max(how.minimum, min(n, most)) for n, most in zip(lengths, maxima, strict=True)]
 
         def work(source: Any, numbers: list[int]) -> list[list[Conversion]]:
-            limits = how.limits([lengths[i] for i in numbers])
+            limits = how.limits([elements[i] for i in numbers])
             found = self._search(passes, source, how, limits, [places[i] for i in numbers])
             return [[self._answer(one) for one in each] for each in found]
 
@@ -353,8 +360,11 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         the end looks somewhere too, but is no word."""
         view, target = passes.input.marked(Marks.NONE).view(source), self._target_view(answer.ids)
         first = int(Marks.FIRST in passes.input.marks)
-        weights = weights[: len(answer.ids), first : first + len(view.names)]
-        view = replace(view, merged=True)
+        if view.picture is None:
+            weights = weights[:, first : first + len(view.names)]
+        else:
+            view = passes.view(source)
+        weights, view = weights[: len(answer.ids)], replace(view, merged=True)
         return Alignment(target.rows(view.columns(weights)), target.shown, view.shown)
 
     def _target_view(self, ids: list[int], *, end: bool = False) -> View:
@@ -385,8 +395,9 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
     def exhibit(self, passes: Passes, source: Any, answer: Conversions, looked: Looked) -> Exhibit:
         target = replace(self._target_view(answer[0].ids, end=True), merged=self.vocabulary.level in SUB_WORDS)
         layers = {name.replace("backbone.", "encoder.", 1): layer for name, layer in looked.seen.items()}
-        maps = page.maps(layers, _sides)
-        shown = Exhibit.of(passes.input.view(source), target, maps, passes.input.text(source))
+        view = passes.view(source)
+        maps = page.maps(layers, _sides, view)
+        shown = Exhibit.of(view, target, maps, passes.input.text(source))
         heads = shown.in_words(next(m for m in maps if m.columns == "source" and m.rows == "target"))
         found = self._in_words(passes, source, answer[0], self._crossed(passes.network, looked.seen))
         return replace(shown, drawing=Drawing(found.weights, found.columns, found.rows, heads=heads))

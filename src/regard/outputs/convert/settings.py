@@ -9,7 +9,8 @@ from pydantic import Field
 from regard.config import Config, Section, Tables
 from regard.data.survey import Survey
 from regard.inputs.input import Chosen
-from regard.models.settings import ConvolutionPair, OwnEncoder, RecurrentPair, SourceEncoder, TransformerPair
+from regard.models.picture_settings import SourceEncoder, TellKind
+from regard.models.settings import ConvolutionPair, OwnEncoder, RecurrentPair, TransformerPair
 from regard.text import scripts
 from regard.text.closed import WHOLE, closed_level
 from regard.text.composed import decompose
@@ -51,7 +52,9 @@ class ConvertSettings(Config):
     """All settings of a model that converts. `encoder` may take the place of the model's own one."""
 
     task: Literal["convert"] = Field("convert", description="what comes out: a sequence")
-    model: Annotated[TransformerPair | RecurrentPair | ConvolutionPair, Field(discriminator="kind")] = TransformerPair()
+    model: Annotated[TransformerPair | RecurrentPair | ConvolutionPair | TellKind, Field(discriminator="kind")] = (
+        TransformerPair()
+    )
     encoder: SourceEncoder = OwnEncoder()
     output: TargetSettings = TargetSettings()
     decoding: SearchSettings = SearchSettings()

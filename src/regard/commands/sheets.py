@@ -1,0 +1,43 @@
+"""Pictures of an evaluation: the confusion matrix, and a contact sheet of the examples that were most surely wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from regard import metrics, pictures
+from regard.errors import UserError
+from regard.outputs.output import Item
+from regard.runs.model import Model
+
+MOST_CLASSES = 100  # of a confusion matrix that can be read
+SHOWN = 40  # pictures of a contact sheet
+
+
+def draw(model: Model, items: Sequence[Item], answers: Sequence[str], folder: Path) -> list[Path]:
+    """Write what can be drawn of an evaluation of labels into a folder; return the files."""
+    if model.task.output.reads != "classify":
+        raise UserError(f"--pictures draws labels that were taken for others, and this model {model.task.does}.")
+    folder.mkdir(parents=True, exist_ok=True)
+    expected = [[str(label) for label in item.expected] for item in items]
+    names, counts = metrics.confusion(answers, expected)
+    written = []
+    if len(names) <= MOST_CLASSES:
+        written.append(pictures.save(pictures.confusion(counts, names), folder / "confusion.png"))
+    wrong = [i for i, answer in enumerate(answers) if answer not in expected[i]]
+    views = {i: model.task.input.view(items[i].example.source) for i in wrong[:SHOWN]}
+    shown = _surest(model, items, wrong) if views and next(iter(views.values())).picture is not None else []
+    if shown:
+        found = [model.task.input.view(items[i].example.source).picture for i, _ in shown]
+        titles = [f"{answers[i]} ({100 * share:.0f} %)\nnot {expected[i][0]}" for i, share in shown]
+        title = f"{len(wrong):,} of {len(items):,} are wrong; the surest of them:"
+        sheet = pictures.contact_sheet([p for p in found if p is not None], titles, title)
+        written.append(pictures.save(sheet, folder / "contact.png"))
+    return written
+
+
+def _surest(model: Model, items: Sequence[Item], wrong: Sequence[int]) -> list[tuple[int, float]]:
+    """Return the wrong answers with the greatest probabilities."""
+    found = model.answers([items[i].example.source for i in wrong])
+    ranked = [(i, float(answer.probabilities[answer.label])) for i, answer in zip(wrong, found, strict=True)]
+    return sorted(ranked, key=lambda each: -each[1])[:SHOWN]

@@ -1,0 +1,253 @@
+"""Pictures as an input: stored as 8-bit pixels of one size, varied at random in training, read as a grid of vectors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field as Setting
+from torch import Tensor, nn
+
+from regard.attention import Context
+from regard.config import Section
+from regard.data.draws import Draws
+from regard.data.format import Format
+from regard.data.images import INPUT, recognise_images
+from regard.data.pixels import ImageHandle, decoded, fault_of, fitted, named, size_of
+from regard.data.recognition import Files
+from regard.data.store import Field
+from regard.data.survey import Survey
+from regard.errors import UserError
+from regard.inputs import augmentation, picture_choice
+from regard.inputs.augmentation import Variations
+from regard.inputs.input import Chosen, Input, Opens, Row, Source, Use
+from regard.inspection.view import View
+from regard.layers.dropout import Dropout
+from regard.layers.stem import Marks, Shape, Stem
+from regard.models.vit import LinearPatches
+
+STATISTICS = 2000  # pictures from which mean and deviation are learned
+LARGEST = 1024  # pixels of a side
+
+
+class PictureSettings(Section):
+    """Settings of the reading and the variation of pictures."""
+
+    vocabulary: ClassVar[bool] = True  # a run that starts from another reads pictures as that one does
+
+    size: int = Setting(32, ge=4, le=LARGEST, description="pixels of a side; every picture is brought to this size")
+    channels: Literal[1, 3] = Setting(3, description="1: grey, 3: colour")
+    patch: int = Setting(4, ge=1, le=256, description="pixels of a patch's side; a CNN has strides of its own")
+    fit: Literal["crop", "pad", "squash"] = Setting(
+        "crop", description="what is done to oblong pictures: cut to the middle, fill up, or stretch"
+    )
+    shift: float = Setting(0.0, ge=0, le=0.5, description="in training, moved by up to this share of a side")
+    scale: float = Setting(0.0, ge=0, le=1, description="in training, made larger or smaller by up to this share")
+    flip: bool = Setting(False, description="in training, half of the pictures are mirrored left to right")
+    colour: float = Setting(0.0, ge=0, le=1, description="in training, brightness, contrast and colours change")
+    erase: float = Setting(0.0, ge=0, le=1, description="in training, share of pictures with a part erased")
+
+
+class LabelledPictureSettings(PictureSettings):
+    """Pictures that are labelled whole."""
+
+    mixup: float = Setting(
+        0.0, ge=0, le=10, description="α of mixup: in training, pictures and labels are mixed; 0: not"
+    )
+
+
+class Patches(Input[ImageHandle], Opens):
+    """Pictures in: (size, size, channels) bytes, with the mean and deviation of each channel of the training data."""
+
+    name = INPUT
+    noun = "images"
+    offers: ClassVar[frozenset[str]] = frozenset(("a grid",))
+
+    def __init__(self, how: PictureSettings, mean: Sequence[float], deviation: Sequence[float]) -> None:
+        self.how = how
+        self.mean, self.deviation = [float(x) for x in mean], [float(x) for x in deviation]
+        places = max(1, (how.size // how.patch) ** 2)
+        self.fields = (Field("pixels", "|u1", (how.size, how.size, how.channels), places),)
+        self.variations = Variations._make(getattr(how, name, 0) for name in Variations._fields)
+        self.mixes = self.variations.mixup > 0
+
+    @staticmethod
+    def settings(use: Use) -> type[Section]:
+        return LabelledPictureSettings if use is Use.LABEL else PictureSettings
+
+    @staticmethod
+    def files(use: Use) -> tuple[str, ...]:  # noqa: ARG004
+        return ("pixels.json",)
+
+    @classmethod
+    def recognise(cls, files: Files, task: str | None) -> Format | None:
+        return recognise_images(files.paths, lambda: files.samples, task)
+
+    @classmethod
+    def choose(cls, seen: Survey, use: Use) -> Chosen:
+        return picture_choice.choose(seen, use)
+
+    @classmethod
+    def learn(cls, how: PictureSettings, use: Use, sources: Sequence[ImageHandle], origin: Input[Any] | None) -> Self:
+        del use
+        if isinstance(origin, Patches) and origin.how.channels == how.channels:
+            return cls(how, origin.mean, origin.deviation)
+        step = max(1, len(sources) // STATISTICS)
+        sample = [
+            fitted(decoded(one, how.size), how.size, how.channels, how.fit) for one in sources[::step] if one.path
+        ]
+        pixels = np.stack(sample).reshape(-1, how.channels) / 255 if sample else np.zeros((1, how.channels))
+        return cls(how, pixels.mean(0).tolist(), (pixels.std(0) + 1e-3).tolist())
+
+    @classmethod
+    def load(cls, folder: Path, how: PictureSettings, use: Use, names: Mapping[str, str]) -> Self:
+        del use
+        path = folder / names.get("pixels.json", "pixels.json")
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            mean, deviation = ([float(x) for x in found[key]] for key in ("mean", "deviation"))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path} is damaged ({error}): restore it, or train again.") from error
+        if not len(mean) == len(deviation) == how.channels or not all(x > 0 for x in deviation):
+            raise UserError(f"{path}: expected mean and deviation of {how.channels} channels: restore it.")
+        return cls(how, mean, deviation)
+
+    def contents(self) -> dict[str, bytes]:
+        found = {"mean": self.mean, "deviation": self.deviation}
+        return {"pixels.json": json.dumps({k: [round(x, 6) for x in v] for k, v in found.items()}).encode()}
+
+    # ---- from pictures to vectors -----------------------------------------------------------------------------------
+
+    def read(self, line: str) -> ImageHandle:
+        return named(line.strip())
+
+    def open(self, content: bytes, media: str) -> ImageHandle:
+        if not media.startswith(("image/", "application/octet-stream")):
+            raise UserError(f"The media type is {media!r}, expected one of image/….")
+        sent = ImageHandle("the image", content=content)
+        fault = fault_of(sent)
+        if fault:
+            raise UserError(fault)
+        return sent
+
+    @staticmethod
+    def unreadable(source: ImageHandle) -> str:
+        return fault_of(source)
+
+    def encode(self, sources: Sequence[ImageHandle]) -> list[Row]:
+        return [(self._pixels(source),) for source in sources]
+
+    def _pixels(self, source: ImageHandle) -> NDArray[np.uint8]:
+        how = self.how
+        if not source.path:
+            return np.zeros((0, how.size, how.size, how.channels), np.uint8)
+        return fitted(decoded(source, how.size), how.size, how.channels, how.fit)[None]
+
+    def units(self, row: Row) -> int:
+        return len(row[0])
+
+    def parts(self, row: Row, most: int) -> list[Row]:  # noqa: ARG002
+        return [row] if len(row[0]) else []
+
+    def collate(self, rows: Sequence[Row], extra: int = 0) -> Source:  # noqa: ARG002
+        """Return pixels (batch, rows, columns, channels). All pictures have one size, so there is no padding."""
+        size, channels = self.how.size, self.how.channels
+        pixels = np.zeros((len(rows), size, size, channels), np.uint8)
+        for i, row in enumerate(rows):
+            if len(row[0]):
+                pixels[i] = row[0][0]
+        return Source((torch.from_numpy(pixels),), torch.arange((size // self.how.patch) ** 2))
+
+    def vary(self, source: Source, draws: Draws) -> Source:
+        count, how = len(draws.rows), self.variations
+        if not any(how):
+            return source
+        pixels, change = augmentation.varied(source.values[0][:count], how, draws)
+        if not self.mixes:
+            return source._replace(values=(pixels,), change=change)
+        others, _ = augmentation.varied(source.values[0][count:], how, replace(draws, seed=draws.seed ^ 0x6D6978))
+        share = augmentation.shares(how.mixup, draws)
+        mixed = share[:, None, None, None] * pixels + (1 - share[:, None, None, None]) * others
+        return source._replace(values=(mixed,), change=change, shares=share)
+
+    def module(self, stem: Stem) -> nn.Module:
+        if stem.whole is not None:
+            raise ValueError("images have no alphabet: choose another model.kind, such as vit, cnn or transformer")
+        how = self.how
+        shape = Shape(how.size, how.size, how.channels, how.patch, int(Marks.FIRST in self.marks))
+        inner = SequencePatches(stem, shape) if stem.pixels is None else stem.pixels(shape)
+        return PictureStem(inner, self.mean, self.deviation)
+
+    def prepare(self, module: nn.Module, rows: Callable[[], Iterator[Row]]) -> None:
+        """Nothing: the statistics were learned before."""
+
+    def restore(self, values: Tensor) -> Tensor:
+        """Return normalised values (…, channels) as numbers from 0 to 255: the inverse of the stem's normalisation."""
+        mean, deviation = (torch.tensor(x, device=values.device) for x in (self.mean, self.deviation))
+        return ((values * deviation + mean) * 255).clamp(0, 255)
+
+    def distance(self, values: Tensor, predicted: Tensor) -> Tensor:
+        """Return the squared difference of each picture from a predicted one, in units of 255."""
+        return ((values.float() - predicted) / 255).square().flatten(1).sum(1)
+
+    # ---- for people -------------------------------------------------------------------------------------------------
+
+    def view(self, source: ImageHandle) -> View:
+        pixels = self._pixels(source)
+        picture = np.broadcast_to(pixels[0], (*pixels.shape[1:3], 3)) if len(pixels) else None
+        count = self.how.size // self.how.patch
+        return View.of_picture(picture, (count, count), int(Marks.FIRST in self.marks))
+
+    def text(self, source: ImageHandle) -> str:
+        return str(source)
+
+    def length(self, source: ImageHandle) -> int:
+        """Return the number of pixels of the longer side."""
+        return max(size_of(source)[:2]) if source.path else 0
+
+
+class PictureStem(nn.Module):
+    """(x / 255 − mean) / deviation of each channel, and what makes vectors of it."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, picture: nn.Module, mean: Sequence[float], deviation: Sequence[float]) -> None:
+        super().__init__()
+        self.picture = picture
+        for name, numbers in (("mean", mean), ("deviation", deviation)):
+            scaled = torch.tensor([255 * x for x in numbers])
+            self.register_buffer(name, scaled, persistent=False)  # they are in pixels.json
+
+    def forward(self, source: Source) -> Context:
+        x = (source.values[0] - self.mean) / self.deviation
+        context: Context = self.picture(x.permute(0, 3, 1, 2))
+        return context
+
+
+class SequencePatches(nn.Module):
+    """Linear patches, row by row, for networks that read sequences; places are added as networks of texts do."""
+
+    def __init__(self, stem: Stem, shape: Shape) -> None:
+        super().__init__()
+        if shape.rows % shape.patch or shape.columns % shape.patch:
+            raise ValueError(f"patches.patch={shape.patch} must divide patches.size={shape.rows}")
+        self.patches = LinearPatches(shape.channels, shape.patch, stem.width)
+        self.place, self.dropout = stem.place, Dropout(stem.dropout)
+        self.mark = nn.Parameter(torch.zeros(shape.marks, stem.width)) if shape.marks else None
+
+    def forward(self, x: Tensor) -> Context:
+        patch = self.patches.patch
+        rows, columns = (side // patch for side in x.shape[2:])
+        z: Tensor = self.patches(x)
+        if self.mark is not None:
+            z = torch.cat((self.mark.expand(len(z), -1, -1), z), 1)
+        where = torch.arange(z.shape[1], device=z.device)
+        z = self.dropout(z if self.place is None else self.place(z, where))
+        return Context(z, where, grid=(1, rows, columns), stride=(1, patch, patch))

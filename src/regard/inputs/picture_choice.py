@@ -1,0 +1,130 @@
+"""The settings that fit pictures: their size and patches, how they are varied, and the network that reads them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from regard.data.pixels import ImageHandle, decoded, size_of
+from regard.data.survey import Survey
+from regard.inputs.input import Chosen, Use
+from regard.text.scripts import mostly_unspaced
+
+LARGEST = 96  # pixels of a side that a laptop trains on
+LOOKED_AT = 300  # pictures
+OFTEN = 5  # times that a word is seen
+GREY = 6  # a picture whose channels differ less is grey, whatever its mode says
+
+
+def choose(seen: Survey, use: Use) -> Chosen:
+    """Choose settings for pictures such as these, labelled or described."""
+    sources = [one for one in seen.sources if one.path]
+    side, oblong, colour = typical(sources)
+    size = fitting(side)
+    patch = next(p for p in (4, 8, 2, 6, 7, 3, 5, 1, size) if size % p == 0 and size // p <= 14)
+    photographs = colour and side >= 64
+    labels = use is Use.LABEL
+    section: dict[str, Any] = {
+        "size": size,
+        "channels": 3 if colour else 1,
+        "patch": patch,
+        "fit": "crop" if oblong < 1.6 else "pad",
+        "shift": 0.08,
+        "scale": 0.1,
+        "flip": photographs and labels,
+        "colour": 0.2 if colour and labels else 0.0,
+        "erase": 0.25 if labels and seen.count < 100_000 else 0.0,
+    }
+    what = "photographs in colour" if photographs else "small pictures or drawings"
+    reasons = {
+        "patches.size": f"half of the pictures have a shorter side of {side:g} pixels or more: {size} are read",
+        "patches.channels": "most pictures are in colour" if colour else "the pictures are grey",
+        "patches.patch": f"{(size // patch) ** 2} patches of {patch} × {patch} pixels",
+        "patches.flip": f"{what}: {'mirrored at random' if section['flip'] else 'left and right may matter'}",
+        "patches.shift": "every picture is moved and scaled a little at random, anew in each epoch",
+    }
+    sections, why = (_to_label if labels else _to_describe)(seen, size, patch)
+    return {"patches": section, **sections}, reasons | why
+
+
+def fitting(side: float) -> int:
+    """Return the size to read pictures of a usual shorter side at: as they are if they are small."""
+    if side <= LARGEST and side % 4 == 0:
+        return int(side)
+    return int(max(8, min(LARGEST, side) // 8 * 8))
+
+
+def typical(sources: Sequence[ImageHandle]) -> tuple[float, float, bool]:
+    """Return the usual shorter side of some pictures, how oblong they are, and whether they are in colour."""
+    some = sources[:: max(1, len(sources) // LOOKED_AT)]
+    found = [size_of(one) for one in some]
+    side = median(min(rows, columns) for rows, columns, _ in found)
+    oblong = median(max(rows, columns) / min(rows, columns) for rows, columns, _ in found)
+    coloured = [one for one, (_, _, channels) in zip(some, found, strict=True) if channels == 3]
+    if 2 * len(coloured) <= len(found):
+        return side, oblong, False
+    look = [decoded(one, 32) for one in coloured[:: max(1, len(coloured) // 30)]]
+    differ = [float(np.ptp(pixels.astype(np.int16), axis=2).mean()) for pixels in look]
+    return side, oblong, max(differ) > GREY
+
+
+def _stages(size: int) -> int:
+    """Return how many stages bring a side to between 6 and 12 places."""
+    stages = 1
+    while size / 2 ** (stages - 1) > 12:
+        stages += 1
+    return stages
+
+
+def _to_label(seen: Survey, size: int, patch: int) -> Chosen:
+    count = seen.count
+    training: dict[str, Any] = {"rate": 1e-3, "warmup": 200, "decay": 0.05, "budget": 64 * (size // patch) ** 2}
+    data = {"longest": max(256, (size // patch) ** 2)}
+    if count < 20_000:
+        width = 64 if count < 3_000 else 128
+        model: dict[str, Any] = {"kind": "cnn", "residual": True, "layers": 1 if count < 3_000 else 2, "width": width}
+        model |= {"stages": _stages(size), "dropout": 0.3 if count < 3_000 else 0.2}
+        why = f"{count:,} pictures are few: convolutions learn more from them than a Transformer"
+        training["warmup"] = 100
+        training["budget"] = 32 * (size // patch) ** 2
+    else:
+        model = {"kind": "vit", "stem": "convolutional", "layers": 6, "width": 96, "hidden": 192, "heads": 4}
+        model |= {"dropout": 0.1}
+        if patch & (patch - 1):
+            model["stem"] = "linear"
+        why = f"{count:,} pictures are enough for a Transformer whose first steps are convolutions"
+    sections = {"model": model, "training": training, "data": data, "output": {"pooling": "attention"}}
+    return sections, {"model.kind": why, "model.width": f"{count:,} pictures: width {model['width']}"}
+
+
+def _to_describe(seen: Survey, size: int, patch: int) -> Chosen:
+    count = seen.count
+    width = 128
+    encoder = {"kind": "cnn", "residual": True, "layers": 1, "stages": _stages(size), "width": width, "dropout": 0.1}
+    model = {"kind": "transformer", "layers": 2, "width": width, "hidden": 2 * width, "heads": 4}
+    model["dropout"] = 0.3 if count < 5_000 else 0.1
+    training = {"budget": 64 * ((size // patch) ** 2 + 12), "rate": 1e-3, "warmup": 200, "optimiser": "adamw"}
+    sections: dict[str, Any] = {"encoder": encoder, "model": model, "training": training}
+    if not mostly_unspaced(seen.targets) and _recurring(seen.targets):
+        sections["output"] = {"level": "words"}
+    sections["data"] = {"longest": max(256, (size // patch) ** 2)}
+    return sections, {
+        **(
+            {"output.level": "most words of the captions recur: they are written word by word"}
+            if "output" in sections
+            else {}
+        ),
+        "encoder.kind": "convolutions read the picture; the decoder looks at their map, a vector for each place",
+        "model.kind": "a Transformer writes the captions",
+        "model.width": f"{count:,} captions: width {width}",
+    }
+
+
+def _recurring(captions: Sequence[str]) -> bool:
+    """Return True if nearly all words of captions are seen often enough to be learned."""
+    words = Counter(word for caption in captions for word in caption.lower().split())
+    return sum(n for n in words.values() if n >= OFTEN) >= 0.95 * sum(words.values())
