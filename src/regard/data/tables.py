@@ -305,7 +305,7 @@ def _select(fields: list[str], form: Format, file: str, line: int, report: OnFau
     if len(parts) > 1 and not any(parts):
         parts = [""]
     example = make_example(between.join(parts), fields[form.target].replace("\n", " "), file, line, report, form.task)
-    if example is not None and form.task == "tag":
+    if example is not None and form.task == "tag" and form.input == "tokens":  # other inputs count units of their own
         words, tags = split_words(example.source), split_words(example.target)
         if len(words) != len(tags):
             what = f"has {len(tags)} tags for {len(words)} words; give each word one tag"
