@@ -332,6 +332,7 @@ def test_validations_look_at_items_from_all_over_a_sorted_file(tmp_path: Path) -
             return inner(self, passes, held, *given, **more)
 
         patched.setattr(Convert, "evaluate", evaluate)
+        patched.setattr(validation, "CHEAP", 60.0)
         regard.train(
             tmp_path / "sorted.tsv", tmp_path / "run", valid=tmp_path / "sorted.tsv", steps=1,
             set=[*TINY, "training.every=1", "training.average=1"], quiet=True,

@@ -17,7 +17,7 @@ from regard.training.validation import Plan, due, planned
 def test_items_are_as_many_as_the_time_allows() -> None:
     assert planned(1000, 0.001, 100.0) == Plan(1000, 1)
     assert planned(1000, 0.1, 100.0) == Plan(100, 20)  # 100 s for all, 10 s allowed
-    assert planned(1000, 0.002, 0.1) == Plan(1000, 1)  # so little time that it is always taken
+    assert planned(1000, 0.0002, 0.1) == Plan(1000, 1)  # so little time that it is always taken
     assert planned(60, 5.0, 10.0).items == 60
 
 

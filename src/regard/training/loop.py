@@ -290,7 +290,7 @@ class Trainer:
             at.steps = steps
 
     def _every(self) -> int:
-        return self.how.every or max(10, (self.at.steps or 2500) // 25)
+        return self.how.every or max(10, (self.at.steps or 2500) // validation.TIMES)
 
     def _finished(self) -> bool:
         spent = self.how.minutes is not None and self.at.seconds > 60 * self.how.minutes
@@ -389,7 +389,10 @@ class Trainer:
             self._evaluated(few)
         each = (time.monotonic() - began) / len(few.items)
         step = sum(seconds for _, _, seconds in self.window) / max(1, len(self.window))
-        self.at.items, self.at.whole = validation.planned(count, each, step * self._every())
+        between = step * self._every()
+        if self.at.steps is None and self.how.every is None and self.how.minutes is not None:
+            between = 60 * self.how.minutes / validation.TIMES  # how many steps fit is not known so soon
+        self.at.items, self.at.whole = validation.planned(count, each, between)
         if self.at.whole > 1:
             self.progress.say(
                 f"validations look at {self.at.items:,} of {count:,} items, each {self.at.whole}th and the last at "

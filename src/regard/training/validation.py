@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+TIMES = 25  # validations of a run, at regular intervals
 MOST = 1000  # items that a validation looks at: "all" below
 FEW = 100  # items that the first one is tried on, and the fewest later
 SHARE = 0.1  # of the time between two validations that one may take
-CHEAP = 2.0  # seconds that a validation may take in any case: what depends on a clock is not decided by chance
+CHEAP = 0.2  # seconds that a validation may take in any case: what depends on a clock is not decided by chance
 SURE = 2  # validations in a row at the ceiling after which training stops: one may be luck
 FIRST = 10  # steps before the first validation
 
