@@ -18,7 +18,7 @@ from regard.inputs.frames import Frames, FrameSettings
 from regard.inputs.input import Batch, Source, Use
 from regard.inputs.specaugment import Variation, at_speed, stretched
 from regard.layers.stem import Stem
-from regard.layers.subsampling import Convolved, Stacked
+from regard.layers.subsampling import ConvolvedFrames, StackedFrames
 from regard.models.encoder import encoder
 from regard.models.speech import conformer, neighbours, pyramid
 from regard.network import Network
@@ -126,8 +126,8 @@ def test_a_stem_makes_one_vector_of_several_frames_and_padding_changes_nothing(r
 def test_convolutions_need_a_power_of_two() -> None:
     with pytest.raises(ValueError, match="no power of 2"):
         frames(reduction=3).module(Stem(8))
-    assert isinstance(frames(reduction=3, reduce="stack").module(Stem(8)).reduce, Stacked)
-    assert Convolved(6, 8, 4).reach >= 3
+    assert isinstance(frames(reduction=3, reduce="stack").module(Stem(8)).reduce, StackedFrames)
+    assert ConvolvedFrames(6, 8, 4).reach >= 3
 
 
 @pytest.mark.parametrize("name", ["truncated", "truncated conformer", "window"])

@@ -35,7 +35,7 @@ from regard.inspection.sound import Heard, SoundView
 from regard.inspection.view import View
 from regard.layers.dropout import Dropout
 from regard.layers.stem import Stem
-from regard.layers.subsampling import Convolved, Stacked
+from regard.layers.subsampling import ConvolvedFrames, StackedFrames
 
 LEARNED = 500  # recordings that mean and deviation are learned from
 SURVEYED = 300  # recordings whose headers are looked at before settings are chosen
@@ -61,7 +61,7 @@ class FrameSettings(Section):
 class FrameStem(nn.Module):
     """Vectors of frames, with positions; the frames that each stands for are in `units`."""
 
-    def __init__(self, reduce: Stacked | Convolved, reduction: int, stem: Stem) -> None:
+    def __init__(self, reduce: StackedFrames | ConvolvedFrames, reduction: int, stem: Stem) -> None:
         super().__init__()
         self.reduce, self.reduction, self.place = reduce, reduction, stem.place
         self.dropout = Dropout(stem.dropout)
@@ -190,7 +190,7 @@ class Frames(Input[Clip]):
                 "recordings have no alphabet and no marks: choose model.kind conformer, transformer, recurrent, "
                 "pyramid or window, and an output.pooling of attention, mean or sum"
             )
-        kind = Convolved if self.how.reduce == "convolution" else Stacked
+        kind = ConvolvedFrames if self.how.reduce == "convolution" else StackedFrames
         return FrameStem(kind(self.how.bins, stem.width, self.how.reduction), self.how.reduction, stem)
 
     def prepare(self, module: nn.Module, rows: Callable[[], Iterator[Row]]) -> None:

@@ -18,7 +18,7 @@ def halved(lengths: Tensor, times: int) -> Tensor:
     return torch.div(lengths + (each - 1), each, rounding_mode="floor")
 
 
-class Stacked(nn.Module):
+class StackedFrames(nn.Module):
     """x_i = W [f_ki; …; f_(ki+k−1)] + b: k frames side by side, zeros behind the last."""
 
     reach = 0  # frames that a vector sees beyond its own, on either side
@@ -35,7 +35,7 @@ class Stacked(nn.Module):
         return x
 
 
-class Convolved(nn.Module):
+class ConvolvedFrames(nn.Module):
     """Two or more 3 × 3 convolutions with ReLU, each of which halves the frequencies, and so many of them the frames
     that k become one; then a linear map (Dong et al. 2018, 3.3)."""
 

@@ -302,6 +302,9 @@ class TransformerEncoderKind(Placed):
 class ConformerKind(Layers):
     """A Conformer: attention and convolution (Gulati et al. 2020)."""
 
+    products: ClassVar[int] = 7
+    feeds: ClassVar[int] = 4
+
     kind: Literal["conformer"] = Field("conformer", description="which network")
     layers: int = Field(3, ge=1, le=1000, description="layers of the encoder")
     width: Width = 96
@@ -310,9 +313,6 @@ class ConformerKind(Layers):
     kernel: int = Field(15, ge=1, le=10_001, description="vectors that a convolution sees, odd")
     position: PositionKind = Field("rotary", description="how positions come in")
     window: Window = None
-
-    def parameters(self) -> int:
-        return self.layers * (7 * self.width**2 + 4 * self.width * self.hidden)
 
 
 class PyramidKind(Kind):
