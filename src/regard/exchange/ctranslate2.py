@@ -262,8 +262,8 @@ def _self_attention(ours: MultiHead, theirs: Any) -> None:
     _linear(theirs.linear[1], ours.output_proj)
     bias, mix = ours.attention.bias, ours.attention.mix
     if hasattr(theirs, "relative_position_keys"):
-        theirs.relative_position_keys = _numbers(bias.table)  # type: ignore[union-attr]
-        theirs.relative_position_values = _numbers(mix.table)  # type: ignore[attr-defined]
+        theirs.relative_position_keys = _numbers(bias.table)
+        theirs.relative_position_values = _numbers(mix.table)
 
 
 def _feed(ours: FeedForward, norm: nn.Module, theirs: Any) -> None:

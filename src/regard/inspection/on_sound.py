@@ -22,10 +22,10 @@ from regard.inspection.view import Drawing
 from regard.text.display import visible
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from regard.pictures.style import Picture
 
 
-def figure(sound: SoundView, drawing: Drawing, *, grid: bool) -> Figure:
+def figure(sound: SoundView, drawing: Drawing, *, grid: bool) -> Picture:
     """Draw weights under the spectrogram, on one axis of seconds; `grid` draws all layers and heads."""
     if grid and drawing.heads is not None:
         return pictures.grid(*drawing.heads)

@@ -13,7 +13,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from regard.pictures.fonts import families
 from regard.pictures.maps import LONGEST_LABEL, measure
-from regard.pictures.style import ACCENT, FAINT, INK, PAD, RAMP, SMALL_SIZE, STYLE, TITLE_SIZE, new_figure, quiet
+from regard.pictures.style import (
+    ACCENT,
+    FAINT,
+    INK,
+    PAD,
+    RAMP,
+    SMALL_SIZE,
+    STYLE,
+    TITLE_SIZE,
+    Picture,
+    new_figure,
+    quiet,
+)
 from regard.text.display import visible
 
 TALL = 1.7  # inches of a spectrogram
@@ -35,7 +47,7 @@ def spectrogram(
     what: str = "attention weight",
     spans: Sequence[SPAN] = (),
     step: float | None = None,
-) -> Figure:
+) -> Picture:
     """Draw a log-mel spectrogram (frames, bins) of samples at `rate` from `seconds[0]` to `seconds[1]`, under it
     `weights` (n,) as a curve or (m, n) as a heat map with named `rows`, and `spans` of time with their labels. Each of
     the n columns stands for `step` seconds; None: they share the time evenly."""
