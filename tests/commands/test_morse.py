@@ -26,7 +26,9 @@ def test_a_message_lasts_as_long_as_its_signs() -> None:
     dots = 43  # without the gap
     assert len(samples) / morse.RATE == pytest.approx(dots * 1.2 / 20 + 0.4, abs=0.35)
     loud = np.abs(samples / np.abs(samples).max()) > 0.2
-    assert loud.mean() == pytest.approx(0.64 * 22 / 50, abs=0.12)
+    assert loud.mean() == pytest.approx(
+        0.87 * 22 / 49, abs=0.08
+    )  # a tone is above a fifth of its height for 87 % of the time
 
 
 def test_a_table_names_the_parts_of_one_recording(tmp_path: Path) -> None:
