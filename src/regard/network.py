@@ -86,7 +86,7 @@ class Network(nn.Module):
 
     @property
     def reach(self) -> tuple[int, int] | None:
-        """How many elements of a row a feature looks back and ahead, where that is known and finite: then a long row
+        """The elements of a row that a feature looks back and ahead, where that is known and finite: then a long row
         can be read in chunks, and nothing changes."""
         stem, found = self.stem, getattr(self.backbone, "reach", None)
         if not isinstance(stem, Subsampling) or found is None or math.isinf(sum(found)):

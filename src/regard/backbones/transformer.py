@@ -87,7 +87,7 @@ class Encoder(nn.Module):
 
     @property
     def reach(self) -> tuple[float, float]:
-        """How far a feature looks back and ahead through all layers, in vectors."""
+        """The vectors that a feature looks back and ahead through all layers."""
         halos: list[Any] = [layer.halo for layer in self.layers]
         beyond = sum(halos)
         return len(self.layers) * self.mask.back + beyond, len(self.layers) * self.mask.ahead + beyond

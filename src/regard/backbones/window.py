@@ -24,7 +24,7 @@ class Neighbours(nn.Module):
 
     @property
     def reach(self) -> tuple[float, float]:
-        """How far a feature looks back and ahead, in vectors."""
+        """The vectors that a feature looks back and ahead."""
         return self.radius, self.radius
 
     def forward(self, context: Context) -> Context:

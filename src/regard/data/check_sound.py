@@ -25,7 +25,7 @@ SLOW = 60.0  # seconds for a character or less are no transcript of all of it
 
 @dataclass(frozen=True)
 class Hours:
-    """What there is to learn from."""
+    """Numbers, lengths, rates, channels, speakers and labels of recordings."""
 
     pairs: int
     seconds: tuple[float, ...]

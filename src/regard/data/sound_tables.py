@@ -33,7 +33,7 @@ NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
 @dataclass(frozen=True)
-class Table:
+class SoundTable:
     """The columns of a table of recordings, by name or, without a header, by number."""
 
     delimiter: str  # "json" for lines of JSON
@@ -110,7 +110,7 @@ def _recognised(lines: Sequence[str], name: str, task: str | None, *, beside: bo
     )
 
 
-def _task(table: Table, targets: list[str], paths: list[str]) -> str:
+def _task(table: SoundTable, targets: list[str], paths: list[str]) -> str:
     name = table.target.lower()
     if table.header and name in TEXTS:
         return "convert"
@@ -122,7 +122,7 @@ def _task(table: Table, targets: list[str], paths: list[str]) -> str:
 # ---- columns -------------------------------------------------------------------------------------------------------
 
 
-def columns_of(lines: Sequence[str], *, beside: bool = False) -> Table | None:
+def columns_of(lines: Sequence[str], *, beside: bool = False) -> SoundTable | None:
     """Return the columns of a table of recordings; None if no column names some."""
     if not lines:
         return None
@@ -137,11 +137,11 @@ def columns_of(lines: Sequence[str], *, beside: bool = False) -> Table | None:
         if found is not None:
             return found
         if delimiter == "|" and beside and width in (2, 3):
-            return Table("|", (), "0", str(width - 1))  # LJSpeech: names without a suffix in wavs/
+            return SoundTable("|", (), "0", str(width - 1))  # LJSpeech: names without a suffix in wavs/
     return None
 
 
-def _columns(rows: list[list[str]], delimiter: str) -> Table | None:
+def _columns(rows: list[list[str]], delimiter: str) -> SoundTable | None:
     head, body = rows[0], rows[1:]
     places = [i for i in range(len(head)) if body and _named([row[i] for row in body])]
     if not places:
@@ -156,10 +156,10 @@ def _columns(rows: list[list[str]], delimiter: str) -> Table | None:
     target = found or next((n for i, n in enumerate(names) if i != place), None)
     if target is None:
         return None
-    return Table(delimiter, tuple(names), names[place], target, *_times(names), _first(names, WHO))
+    return SoundTable(delimiter, tuple(names), names[place], target, *_times(names), _first(names, WHO))
 
 
-def _unnamed(rows: list[list[str]], place: int, delimiter: str) -> Table | None:
+def _unnamed(rows: list[list[str]], place: int, delimiter: str) -> SoundTable | None:
     """Return the columns where there is no header: two that are numbers are start and end."""
     others = [i for i in range(len(rows[0])) if i != place]
     numeric = [i for i in others if all(NUMBER.fullmatch(row[i].strip()) for row in rows)]
@@ -168,10 +168,10 @@ def _unnamed(rows: list[list[str]], place: int, delimiter: str) -> Table | None:
     if not left:
         return None
     start, end = (str(numeric[0]), str(numeric[1])) if timed else (None, None)
-    return Table(delimiter, (), str(place), str(left[0]), start, end)
+    return SoundTable(delimiter, (), str(place), str(left[0]), start, end)
 
 
-def _json_columns(lines: Sequence[str]) -> Table | None:
+def _json_columns(lines: Sequence[str]) -> SoundTable | None:
     try:
         rows = [json.loads(line) for line in lines]
     except ValueError:
@@ -188,7 +188,7 @@ def _json_columns(lines: Sequence[str]) -> Table | None:
         return None
     start, end, duration = (None if n is None else lower[n] for n in _times([*lower]))
     who = _first([*lower], WHO)
-    return Table("json", tuple(names), path, lower[target], start, end, duration, who and lower[who])
+    return SoundTable("json", tuple(names), path, lower[target], start, end, duration, who and lower[who])
 
 
 def _by_names(names: Sequence[str], path: str) -> str | None:
@@ -218,7 +218,7 @@ def _cells(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
 # ---- reading -------------------------------------------------------------------------------------------------------
 
 
-def records(lines: Iterable[tuple[int, str]], table: Table, report: Any) -> Iterator[tuple[int, Record]]:
+def records(lines: Iterable[tuple[int, str]], table: SoundTable, report: Any) -> Iterator[tuple[int, Record]]:
     """Yield numbered rows as dictionaries; a row with too few cells is reported."""
     for number, line in lines:
         if not line.strip():
@@ -267,7 +267,7 @@ def read_sound_table(path: Path | str, form: Format, report: OnFault, encoding: 
 
 
 def _example(
-    row: Record, table: Table, form: Format, at: tuple[str, int], find: Any, report: OnFault
+    row: Record, table: SoundTable, form: Format, at: tuple[str, int], find: Any, report: OnFault
 ) -> SoundExample | None:
     name = row[table.path] + (".wav" if not SOUND.fullmatch(row[table.path]) and table.delimiter == "|" else "")
     handle = find(name)
@@ -290,7 +290,7 @@ def _example(
     return example(clip, target, *at, who) if told(target, *at, report) else None
 
 
-def _part(row: Record, table: Table) -> tuple[float, float | None] | str:
+def _part(row: Record, table: SoundTable) -> tuple[float, float | None] | str:
     """Return start and end in seconds, or what is wrong with them; a duration without a start says nothing new."""
     found: list[float | None] = []
     for name in (table.start, table.end, table.duration):

@@ -42,7 +42,7 @@ SURVEYED = 300  # recordings whose headers are looked at before settings are cho
 
 
 class FrameSettings(Section):
-    """How recordings become frames, and frames vectors."""
+    """Settings of frames, and of the vectors that they become."""
 
     rate: int = Setting(16000, ge=1000, le=192_000, description="samples a second; others are resampled")
     bins: int = Setting(80, ge=4, le=512, description="mel filters, the numbers of a frame")

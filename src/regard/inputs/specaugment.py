@@ -19,7 +19,7 @@ SHARE = 5  # a mask covers at most this fraction of the frames, 1 / SHARE
 
 
 class Variation(NamedTuple):
-    """How far recordings are changed at random in training."""
+    """The random changes of recordings in training."""
 
     speed: float = 0.0  # up to this share faster or slower
     masks: int = 0  # of each kind

@@ -1,4 +1,4 @@
-"""What `regard show` draws of a recording, and the page that plays it."""
+"""The picture of a recording by `regard show`, and the page that plays it."""
 
 from __future__ import annotations
 
