@@ -5,6 +5,7 @@ A new input or output joins by being in its dictionary; here it needs a toy file
 """
 
 import io
+import itertools
 import json
 import math
 import os
@@ -12,12 +13,14 @@ import random
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 
 import regard
 from regard.commands.check import check_run
@@ -42,6 +45,15 @@ MORE = {
     ("tokens", "classify"): [],
     ("tokens", "continue"): ["model.heads=2", "model.hidden=16", "output.context=48", "training.budget=200"],
     ("tokens", "fill"): ["model.heads=2", "model.hidden=16"],
+    ("frames", "tag"): ["model.hidden=16", "model.kernel=5", "model.window=4,4", "frames.bins=8"],
+    ("frames", "classify"): ["model.hidden=16", "frames.bins=8", "training.budget=100"],
+    ("frames", "convert"): [
+        "encoder.width=16",
+        "encoder.layers=1",
+        "encoder.hidden=16",
+        "frames.bins=8",
+        "training.budget=200",
+    ],
     ("patches", "convert"): ["encoder.width=8", "model.heads=2", "model.hidden=16"],
     ("patches", "classify"): ["patches.mixup=0.4", "patches.colour=0.1", "model.norm=batch"],
 }
@@ -101,8 +113,39 @@ def images(captions: bool) -> Callable[[random.Random], bytes]:
     return made
 
 
+def sounds(reads: str) -> Callable[[random.Random], bytes]:
+    """Low and high tones in an archive: one in a folder of its label, some with their times, or some with their names."""
+
+    def made(chosen: random.Random) -> bytes:
+        file, table = io.BytesIO(), ["path\ttext\n"]
+        with zipfile.ZipFile(file, "w") as archive:
+            for i in range(40):
+                said = chosen.choices("ab", k=1 if reads == "classify" else chosen.randint(1, 3))
+                seconds = [chosen.uniform(0.04, 0.08) for _ in said]
+                tones = [tone(300 if c == "a" else 1200, s) for c, s in zip(said, seconds, strict=True)]
+                wave = io.BytesIO()
+                soundfile.write(wave, np.concatenate(tones), 4000, format="WAV")
+                name = f"{said[0]}/{i}" if reads == "classify" else f"{i}"
+                archive.writestr(f"{name}.wav", wave.getvalue())
+                ends = [0.0, *itertools.accumulate(seconds)]
+                spans = [f"{a:.4f} {b:.4f} {c}\n" for a, b, c in zip(ends, ends[1:], said, strict=False)]
+                if reads == "tag":
+                    archive.writestr(f"{i}.lab", "".join(spans))
+                table.append(f"{i}.wav\t{' '.join(said)}\n")
+            if reads == "convert":
+                archive.writestr("metadata.tsv", "".join(table))
+        return file.getvalue()
+
+    def tone(hertz: float, seconds: float) -> Any:
+        time = np.arange(round(4000 * seconds)) / 4000
+        return 0.3 * np.sin(2 * np.pi * hertz * time)
+
+    return made
+
+
 TOYS: dict[str, dict[str, Callable[[random.Random], str | bytes]]] = {
     "patches": {"convert": images(True), "classify": images(False)},
+    "frames": {name: sounds(name) for name in ("convert", "classify", "tag")},
     "tokens": {"convert": pairs, "classify": labels, "tag": tags, "continue": lines},
     "series": {
         "convert": series(lambda row: f"from {row[0]:.1f} to {row[-1]:.1f}"),
@@ -110,7 +153,7 @@ TOYS: dict[str, dict[str, Callable[[random.Random], str | bytes]]] = {
         "tag": series(lambda row: " ".join("high" if x > 0.5 else "low" for x in row)),
     },
 }
-SUFFIX = {"series": ".csv", "patches": ".npz"}
+SUFFIX = {"series": ".csv", "patches": ".npz", "frames": ".zip"}
 
 
 def toy(folder: Path, source: str, task: str) -> Path:
@@ -218,7 +261,8 @@ def draw_nothing() -> None:
     for task in ("tag", "classify"):
         MORE["tokens", task] = [*MORE["tokens", task], "tokens.unknown=0"]
     MORE["patches", "classify"] = [*MORE["patches", "classify"], "model.norm=group"]  # BatchNorm is each process's own
-    MORE["patches", "convert"] = [*MORE["patches", "convert"], "encoder.dropout=0"]
+    for source in ("patches", "frames"):
+        MORE[source, "convert"] = [*MORE[source, "convert"], "encoder.dropout=0"]
 
 
 def test_two_processes_learn_as_one_does(tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -84,9 +85,29 @@ class Network(nn.Module):
         return next(self.parameters()).device
 
     @property
+    def reach(self) -> tuple[int, int] | None:
+        """The elements of a row that a feature looks back and ahead, where that is known and finite: then a long row
+        can be read in chunks, and nothing changes."""
+        stem, found = self.stem, getattr(self.backbone, "reach", None)
+        if not isinstance(stem, Subsampling) or found is None or math.isinf(sum(found)):
+            return None
+        back, ahead = (stem.halo + stem.reduction * (int(each) + 1) for each in found)
+        return back, ahead
+
+    @property
     def longest(self) -> int | None:
         """The most positions there are, where they are a learned table."""
         return min((len(part.table) for part in self.modules() if isinstance(part, LearnedTable)), default=None)
+
+
+@runtime_checkable
+class Subsampling(Protocol):
+    """A stem that makes one vector of `reduction` elements, and sees `halo` elements on either side of them."""
+
+    reduction: int
+
+    @property
+    def halo(self) -> int: ...
 
 
 def table_of(stem: nn.Module) -> nn.Embedding:

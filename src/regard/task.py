@@ -201,6 +201,8 @@ class Task:
         batch = self.output.known(passes, [source], [given])
         shown = self.output.exhibit(passes, source, given, Looked(batch, passes.watched(batch)))
         view = passes.view(source)
+        if view.sound is not None:
+            return replace(shown, sound=view.sound)
         return shown if view.picture is None else replace(shown, view=view)
 
     @torch.no_grad()

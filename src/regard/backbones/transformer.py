@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +43,8 @@ class FeedForward(nn.Module):
 
 class EncoderLayer(nn.Module):
     """Attention and feed-forward, each with a path around it. `place` brings positions into what the layer reads."""
+
+    halo = 0  # how far it looks on either side beyond its attention
 
     def __init__(
         self, attention: Layer, feed: FeedForward, residual: Callable[[], Residual], place: nn.Module | None = None
@@ -78,9 +81,16 @@ class Encoder(nn.Module):
     `norm` ends a pre-LN stack, whose sum was never normalised.
     """
 
-    def __init__(self, layers: Sequence[EncoderLayer], norm: nn.Module | None, *, mask: Mask = padding) -> None:
+    def __init__(self, layers: Sequence[nn.Module], norm: nn.Module | None, *, mask: Mask = padding) -> None:
         super().__init__()
         self.layers, self.norm, self.mask = nn.ModuleList(layers), norm, mask
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """The vectors that a feature looks back and ahead through all layers."""
+        halos: list[Any] = [layer.halo for layer in self.layers]
+        beyond = sum(halos)
+        return len(self.layers) * self.mask.back + beyond, len(self.layers) * self.mask.ahead + beyond
 
     def forward(self, context: Context) -> Context:
         x, positions = context.values, context.where()

@@ -396,22 +396,25 @@ def export(
     print(output)
 
 
-@app.command(short_help="Learn to read dates, or to describe scenes; no data needed.")
+@app.command(short_help="Learn to read dates, describe scenes or hear Morse code; no data needed.")
 def demo(
-    job: Annotated[str, typer.Argument(metavar="[dates|scenes]", help="read dates in many languages, or describe pictures")] = "dates",
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/demo or runs/scenes by default")] = None,
-    minutes: Annotated[float | None, typer.Option(help="time for training; 2 for dates, 4 for scenes")] = None,
-    seed: Annotated[int, typer.Option(help="of the data and the training of scenes")] = 1,
+    job: Annotated[str, typer.Argument(metavar="[dates|scenes|morse]", help="read dates in many languages, describe pictures, or read Morse code")] = "dates",
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/demo, runs/scenes or runs/morse by default")] = None,
+    minutes: Annotated[float | None, typer.Option(help="time for training; 2 for dates, 4 for scenes and morse")] = None,
+    seed: Annotated[int, typer.Option(help="of the data and the training of scenes and morse")] = 1,
 ) -> None:  # fmt: skip
-    """Learn to read dates written in many languages, or to describe pictures, and draw where the model looked.
+    """Learn to read dates in many languages, to describe pictures or to read Morse code, and draw where it looked.
 
     No data needed. Example: regard demo scenes
     """
     from regard.commands import demo as dates
-    from regard.commands import scenes
+    from regard.commands import morse, scenes
 
-    if job not in ("dates", "scenes"):
-        raise UserError(f"There is no demo {job!r}, expected dates or scenes.")
+    if job not in ("dates", "scenes", "morse"):
+        raise UserError(f"There is no demo {job!r}, expected dates, scenes or morse.")
+    if job == "morse":
+        morse.demonstrate(output or Path("runs/morse"), minutes or 4.0, seed)
+        return
     if job == "scenes":
         scenes.demonstrate(output or Path("runs/scenes"), minutes or 4.0, seed)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,8 +17,9 @@ from regard import config as config_files
 from regard import inputs
 from regard.config import Config
 from regard.data.batches import Batches, Rows
-from regard.data.check import Part, check_parts
-from regard.data.check_images import check_images
+from regard.data.check import DataReport, Part, check_parts
+from regard.data.check_images import ImageReport, check_images
+from regard.data.check_sound import SoundReport, check_recordings
 from regard.data.example import UNITS, Example
 from regard.data.format import Format
 from regard.data.lines import OnFault
@@ -74,6 +75,12 @@ def check(
         return check_data(data, validation, tests, task, set, Given(format, columns))
 
 
+LOOKS: dict[str, Callable[..., DataReport | ImageReport | SoundReport]] = {
+    "patches": check_images,
+    "frames": check_recordings,
+}
+
+
 def check_data(
     data: list[str], valid: list[str], test: list[str], task: str | None, changes: Sequence[str], how: Given
 ) -> tuple[str, bool]:
@@ -103,8 +110,7 @@ def check_data(
         return [Part(called, paths, inputs.recognise(paths, reads, encoding, form.input, **like, strict=False))]
 
     others = [*part("valid", "validation"), *part("test", "test")]
-    look = check_images if form.input == "patches" else check_parts
-    report = look(Part("training", parts["train"], form), others, encoding, _read)
+    report = LOOKS.get(form.input, check_parts)(Part("training", parts["train"], form), others, encoding, _read)
     stops = report.stops if reading.get("faults", "stop") == "stop" else {"test": report.stops.get("test", 0)}
     if any(stops.values()):
         return f"{heading}{report.render()}", False

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from regard import pictures
 from regard.errors import UserError
 from regard.inputs.input import readable
-from regard.inspection import page
+from regard.inspection import on_sound, page
 from regard.inspection.figure import figure_of
 from regard.inspection.positions import position_tables
 from regard.runs.model import Model
@@ -40,7 +40,8 @@ def show(model: Model, texts: Sequence[str], path: Path, *, answer: str | None =
     kind = path.suffix.lower()
     if kind == ".html":
         exhibits = [model.task.exhibit(source, answer) for source in sources]
-        return page.write(path, exhibits, title=f"{model.folder.name}: where it looked")
+        write = page.write if exhibits[0].sound is None else on_sound.write
+        return write(path, exhibits, title=f"{model.folder.name}: where it looked")
     exhibit = model.task.exhibit(sources[0], answer)
     if kind == ".npz":
         return _numbers(path, exhibit)

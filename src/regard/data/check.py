@@ -101,7 +101,7 @@ def check_pairs(
 
 def check_parts(train: Part, others: Sequence[Part], encoding: str = UTF_8, read: Read = read_plainly) -> DataReport:
     """Read all examples and report on them; those of other parts should not occur in training."""
-    faults, form = _Faults(), train.form
+    faults, form = Faults(), train.form
     known = _gather(train, encoding, faults, read)
     gathered = {part.name: _gather(part, encoding, faults, read) for part in others}
     if form.task != "continue":  # lines of plain text may be of any length, and many of them recur
@@ -113,7 +113,7 @@ def check_parts(train: Part, others: Sequence[Part], encoding: str = UTF_8, read
     return DataReport(form, statistics, faults.kept, dict(faults.counts), dict(faults.stops))
 
 
-def _gather(part: Part, encoding: str, faults: _Faults, read: Read) -> _Gathered:
+def _gather(part: Part, encoding: str, faults: Faults, read: Read) -> _Gathered:
     form = part.form
     gathered = _Gathered(
         form, str(part.paths[form.target]) if form.kind == "aligned" and len(part.paths) == 2 else None
@@ -133,7 +133,7 @@ def _gather(part: Part, encoding: str, faults: _Faults, read: Read) -> _Gathered
     return gathered
 
 
-class _Faults:
+class Faults:
     """Counts of faults by kind, and the first faults of each kind."""
 
     def __init__(self) -> None:
@@ -227,7 +227,7 @@ class _Gathered:
         """(examples, 2) characters of source and target."""
         return np.stack([np.array(side.characters, dtype=np.int64) for side in (self.source, self.target)], axis=1)
 
-    def find_absurd(self, faults: _Faults, usual: _Gathered) -> None:
+    def find_absurd(self, faults: Faults, usual: _Gathered) -> None:
         """Report lengths far from those of `usual`, and for conversions also length ratios."""
         if not len(self) or not len(usual):
             return
@@ -276,7 +276,7 @@ def _strange(match: re.Match[str], side: str, file: str, line: int) -> Fault:
     return Fault(file, line, what, "control characters")
 
 
-def _find_leaks(train: _Gathered, test: _Gathered, faults: _Faults, name: str) -> None:
+def _find_leaks(train: _Gathered, test: _Gathered, faults: Faults, name: str) -> None:
     """Report examples of another part that are also in training, each with its first place there."""
     hashes, first = np.unique(train.pairs, return_index=True)
     if not hashes.size:

@@ -40,6 +40,7 @@ class Example(Generic[S, T]):
     line: int
     key: str = ""  # examples with equal keys have the same source; unless given, it is the text of the source
     refers: tuple[str, ...] = ()  # paths of the other files that this example points to
+    group: str = ""  # examples of one group, such as those of one speaker, are held out together
 
     def __post_init__(self) -> None:
         if not self.key:

@@ -29,6 +29,8 @@ from regard.data.lines import (
 )
 from regard.data.plain import read_plain
 from regard.data.recognition import members, recognise, recognise_like
+from regard.data.recordings import read_beside, read_kaldi, read_named, read_trans
+from regard.data.sound_tables import read_sound_table
 from regard.data.tables import read_table
 from regard.data.tagged import read_tagged, split_words
 from regard.errors import UserError
@@ -102,4 +104,11 @@ READERS: dict[str, Callable[[Path | str, Format, OnFault, str], Iterator[Example
     "picture list": read_list,
     "idx": read_idx,
     "npz": read_npz,
+    "sound-folders": read_named,
+    "sound-names": read_named,
+    "sound-beside": read_beside,
+    "sound-frames": read_beside,
+    "sound-trans": read_trans,
+    "sound-kaldi": read_kaldi,
+    "sound-table": read_sound_table,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -86,6 +86,20 @@ class Passes:
         for (i, _), result in zip(parts, self.each([part for _, part in parts], work), strict=True):
             results[i].append(result)
         return results
+
+    def in_chunks(self, row: Row, size: int) -> Iterator[tuple[Source, slice]]:
+        """Yield a long row in chunks of about `size` elements with the neighbours that features look at, and which
+        elements of each chunk are its own. What the network says of these is what it says of the whole row."""
+        reach = self.network.reach
+        assert reach is not None
+        step = getattr(self.network.stem, "reduction", 1)
+        back, ahead, size = (-(-n // step) * step for n in (*reach, size))
+        for start in range(0, len(row[0]), size):
+            first, last = max(0, start - back), min(len(row[0]), start + size + ahead)
+            source = self.collate([tuple(field[first:last] for field in row)])
+            where = torch.arange(first, last, device=source.positions.device)
+            own = slice(start - first, min(start + size, len(row[0])) - first)
+            yield source._replace(positions=where), own
 
     def first_parts(self, sources: Sequence[Any]) -> list[Row]:
         """Return the rows of some sources, as far as the network reads at once."""

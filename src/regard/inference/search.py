@@ -90,15 +90,24 @@ class _Rules:
     minimum: int
     maxima: Tensor  # (rows,)
     scored: bool = True  # False: nobody reads scores, so logits may stand for log-probabilities
+    summed: bool = False  # True: the model gives weighted sums of log-probabilities, which stay as they are
 
     @classmethod
     def of(
-        cls, rows: int, limits: Limits, start: int, end: int | None, pad: int | None, *, scored: bool = True
+        cls,
+        rows: int,
+        limits: Limits,
+        start: int,
+        end: int | None,
+        pad: int | None,
+        *,
+        scored: bool = True,
+        summed: bool = False,
     ) -> _Rules:
         # Some models start with the token that ends, or pad with it: the end must stay possible.
         never = sorted({start, start if pad is None else pad} - {end})
         maxima = torch.tensor(limits.maxima(rows), dtype=torch.long)
-        return cls(start, NEVER if end is None else end, never, limits.minimum, maxima, scored)
+        return cls(start, NEVER if end is None else end, never, limits.minimum, maxima, scored, summed)
 
     def log_probabilities(self, logits: Tensor, row: Tensor, length: int) -> Tensor:
         """Return the log-probabilities of (live, vocabulary) logits, or the logits; −∞ for forbidden tokens."""
@@ -110,7 +119,8 @@ class _Rules:
         if broken.any():
             where = f"for row {int(row[broken][0])} after {length} tokens"
             raise UserError(f"The model's logits are NaN or infinite {where}: use an undamaged, earlier checkpoint.")
-        log_p = logits.float().log_softmax(-1) if self.scored else logits.float().clone()
+        plain = self.summed or not self.scored
+        log_p = logits.float().clone() if plain else logits.float().log_softmax(-1)
         early = length < self.minimum and self.end != NEVER
         log_p[:, [*self.never, self.end] if early else self.never] = -math.inf
         return log_p
@@ -127,9 +137,12 @@ def greedy(
     limits: Limits,
     pad: int | None = None,
     scored: bool = True,
+    summed: bool = False,
 ) -> list[Hypothesis]:
-    """Take the most probable token at every step, the lowest id among equals. Scores are NaN unless `scored`."""
-    rules = _Rules.of(rows, limits, start, end, pad, scored=scored)
+    """Take the most probable token at every step, the lowest id among equals. Scores are NaN unless `scored`.
+
+    `summed`: the model gives sums of log-probabilities (see scorers.py), not logits."""
+    rules = _Rules.of(rows, limits, start, end, pad, scored=scored, summed=summed)
     return [one for (one,) in _search(step, state, rules, lambda log_p, *_: _first(log_p), 1, 1, 1.0)]
 
 
@@ -184,13 +197,15 @@ def beam(
     n_best: int = 1,
     length_penalty: float = 1.0,
     pad: int | None = None,
+    summed: bool = False,
 ) -> list[list[Hypothesis]]:
     """Return the `n_best` sequences of each row by score / length^length_penalty, best first; fewer if there are fewer.
 
     `length_penalty` is α: 0 takes the sums as they are, 1 the mean per token, more favours longer sequences. Among
-    equals the one with the lower token id at the first difference comes first.
+    equals the one with the lower token id at the first difference comes first. `summed`: the model gives sums of
+    log-probabilities (see scorers.py), not logits.
     """
-    rules = _Rules.of(rows, limits, start, end, pad)
+    rules = _Rules.of(rows, limits, start, end, pad, summed=summed)
     if size < 1:
         raise UserError(f"The beam size is {size}, expected 1 or more.")
     if not 1 <= n_best <= size:

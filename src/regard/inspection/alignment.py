@@ -18,6 +18,14 @@ class Alignment:
     rows: list[str]
     columns: list[str]
     hard: bool = True  # shown as pairs
+    times: list[tuple[float, float]] | None = None  # of a recording: when each answer unit is said, in seconds
+
+    def said(self) -> str:
+        """Return `one@0.10-0.42 two@0.42-0.80` of a recording, else the pairs."""
+        if self.times is None:
+            return self.pharaoh()
+        pairs = zip(self.rows, self.times, strict=True)
+        return " ".join(f"{name}@{start:.2f}-{end:.2f}" for name, (start, end) in pairs)
 
     def pharaoh(self) -> str:
         """Return `0-0 1-2`: for each answer unit the source unit it looked at most, source first."""
@@ -28,10 +36,11 @@ class Alignment:
         return [[round(float(x), 4) for x in row] for row in self.weights]
 
     def as_text(self) -> str:
-        """Return the pairs (hard), or the weights as JSON (soft)."""
-        return self.pharaoh() if self.hard else json.dumps(self.rounded())
+        """Return the pairs or times (hard), or the weights as JSON (soft)."""
+        return self.said() if self.hard else json.dumps(self.rounded())
 
     def as_json(self) -> dict[str, Any]:
         """Return the pairs (hard) or the weights (soft), with the names of the units."""
         found = self.pharaoh() if self.hard else self.rounded()
-        return {"tokens": self.rows, "source_tokens": self.columns, "alignment": found}
+        times = {} if self.times is None else {"times": [[round(a, 3), round(b, 3)] for a, b in self.times]}
+        return {"tokens": self.rows, "source_tokens": self.columns, "alignment": found, **times}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from regard import pictures
 from regard.errors import UserError
-from regard.inspection import on_picture
+from regard.inspection import on_picture, on_sound
 from regard.inspection.page import Exhibit
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ def figure_of(exhibit: Exhibit, *, grid: bool) -> Picture:
         raise UserError("This model has no attention between target and source: there is no alignment to draw.")
     if exhibit.view is not None:
         return on_picture.figure(exhibit, exhibit.view, drawing, grid=grid)
+    if exhibit.sound is not None:
+        return on_sound.figure(exhibit.sound, drawing, grid=grid)
     if grid and drawing.heads is not None:
         return pictures.grid(*drawing.heads)
     if drawing.weights.ndim == 1:

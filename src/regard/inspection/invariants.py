@@ -20,8 +20,9 @@ def difference(one: Tensor, other: Tensor, where: Tensor) -> float:
 def causality(ids: Tensor, real: Tensor, scores: Callable[[Tensor], Tensor]) -> float:
     """Return how much other elements in the second half of rows (batch, n) change the scores of the first half."""
     middle = ids.shape[1] // 2
+    others = max(1, min(4, int(ids.max()) - FIRST + 1))  # elements that are known to be in the vocabulary
     changed = ids.clone()
-    changed[:, middle:] = torch.where(real[:, middle:], FIRST + (ids[:, middle:] + 1) % 4, PAD)
+    changed[:, middle:] = torch.where(real[:, middle:], FIRST + (ids[:, middle:] + 1) % others, PAD)
     return difference(scores(ids)[:, :middle], scores(changed)[:, :middle], real[:, :middle])
 
 

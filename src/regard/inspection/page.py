@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from regard.errors import UserError
+from regard.inspection.sound import SoundView
 from regard.inspection.view import Drawing, View
 from regard.text.display import visible
 
@@ -74,6 +75,7 @@ class Exhibit:
     words: Mapping[Side, WordGroups] = field(default_factory=dict)
     drawing: Drawing | None = None
     view: View | None = None  # of a source that is a picture
+    sound: SoundView | None = None  # of a source that is a recording
 
     @classmethod
     def of(cls, source: View, target: View, maps: Sequence[Map], text: str, drawing: Drawing | None = None) -> Self:
@@ -137,7 +139,7 @@ def influence(weights: NDArray[np.float32]) -> Map:
 
 
 def _spread(weights: NDArray[Any], view: View, sides: tuple[Side, Side]) -> NDArray[Any]:
-    weights = view.spread(weights) if sides[1] == "source" else weights
+    weights = view.filled(view.spread(weights)) if sides[1] == "source" else weights
     return view.spread(weights, -2) if sides[0] == "source" else weights
 
 
@@ -166,28 +168,28 @@ def write(path: str | Path, exhibits: Sequence[Exhibit], title: str = "Attention
 def _filled(packed: list[dict[str, Any]], title: str) -> str:
     template = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
     parts = {
-        "title": html.escape(_one_line(title)),
-        "data": _json({"examples": packed}),
-        "style-hash": _hash(template, "style"),
-        "script-hash": _hash(template, "script"),
+        "title": html.escape(one_line(title)),
+        "data": as_json({"examples": packed}),
+        "style-hash": hash_of(template, "style"),
+        "script-hash": hash_of(template, "script"),
     }
     # one pass, so that a token that looks like a place-holder stays a token
     return re.sub(r"\{\{([a-z-]+)\}\}", lambda match: parts[match[1]], template)
 
 
-def _one_line(title: str) -> str:
+def one_line(title: str) -> str:
     """Return a title on one line: blanks stay blanks, and what cannot be written in UTF-8 is replaced."""
     return " ".join(visible(word) for word in title.split())
 
 
-def _hash(template: str, tag: str) -> str:
+def hash_of(template: str, tag: str) -> str:
     """Return the hash of an inline element, of the text between its tags, for the content security policy."""
     match = re.search(rf"<{tag}>(.*?)</{tag}>", template, re.DOTALL)
     assert match is not None
     return "sha256-" + base64.b64encode(hashlib.sha256(match[1].encode()).digest()).decode()
 
 
-def _json(data: object) -> str:
+def as_json(data: object) -> str:
     """Return JSON that cannot end its script element or open a comment: < > & and non-ASCII are escaped."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return re.sub("[<>&]", lambda match: f"\\u{ord(match[0]):04x}", text)
@@ -198,13 +200,13 @@ def _packed(exhibit: Exhibit, where: str) -> dict[str, Any]:
         raise UserError(f"{where} has no attention map to show.")
     return {
         **{side: [visible(token) for token in tokens] for side, tokens in exhibit.tokens().items()},
-        "text": None if exhibit.text is None else _one_line(exhibit.text),
+        "text": None if exhibit.text is None else one_line(exhibit.text),
         "words": {
             side: {"names": [visible(name) for name in words.names], "of": [*words.of]}
             for side, words in exhibit.all_words().items()
         },
         "picture": None if exhibit.view is None else _packed_picture(exhibit.view),
-        "maps": [_packed_map(exhibit, a_map, f"{where}, map {a_map.name!r}") for a_map in exhibit.maps],
+        "maps": [packed_map(exhibit, a_map, f"{where}, map {a_map.name!r}") for a_map in exhibit.maps],
     }
 
 
@@ -222,7 +224,7 @@ def _packed_picture(view: View) -> dict[str, Any]:
     return {"png": png, "rows": rows, "columns": columns, "ratio": wide / tall}
 
 
-def _packed_map(exhibit: Exhibit, a_map: Map, where: str) -> dict[str, Any]:
+def packed_map(exhibit: Exhibit, a_map: Map, where: str) -> dict[str, Any]:
     """Return weights as 16-bit steps from the least (or 0) to the greatest: half a step of softmax is below 0.00001."""
     weights = _checked(exhibit, a_map, where)
     low, high = min(float(weights.min()), 0.0), float(weights.max())

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import UserError
+from regard.inspection.sound import SoundView
 
 CLASS = "▷"  # the class token, which has no place
 
@@ -27,6 +28,7 @@ class View:
     labels: Sequence[str] = field(default=())
     units: Sequence[int] | None = None
     merged: bool = True
+    sound: SoundView | None = None  # of a recording: its vectors are columns of its spectrogram
     picture: NDArray[np.uint8] | None = None  # (rows, columns, 3)
     grid: tuple[int, int] | None = None  # the last vectors are its places, row by row; those before have no place
 
@@ -62,6 +64,14 @@ class View:
     def shown(self) -> list[str]:
         """The names of the columns of `columns`."""
         return list(self.names if self.groups is None or not self.merged else self.labels)
+
+    def filled(self, weights: NDArray[Any]) -> NDArray[Any]:
+        """Return weights (…, n) with a column for each vector: a pyramid of states looks at fewer, each at the place of
+        the first that it stands for."""
+        missing = len(self.names) - weights.shape[-1]
+        if self.sound is None or missing <= 0:
+            return weights
+        return np.pad(weights, [(0, 0)] * (weights.ndim - 1) + [(0, missing)])
 
     def unit_names(self) -> list[str]:
         """Return the name of each unit."""
@@ -114,3 +124,5 @@ class Drawing:
     title: str | None = None
     what: str = "attention weight"
     heads: tuple[NDArray[Any], Sequence[str], Sequence[str]] | None = None
+    spans: Sequence[tuple[float, float, str]] = ()  # of a recording: start, end and label of what is said
+    spoken: bool = False  # the rows are said one after the other

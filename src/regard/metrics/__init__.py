@@ -33,6 +33,7 @@ from regard.metrics.scores import (
     render,
     resample,
 )
+from regard.metrics.segments import frame_accuracy, segment_f1, segments
 from regard.metrics.sequences import (
     TOKENIZERS,
     Bucket,
@@ -75,6 +76,7 @@ __all__ = [
     "cross_entropy",
     "evaluate",
     "exact_match",
+    "frame_accuracy",
     "hidden_words",
     "macro_f1",
     "matthews",
@@ -87,6 +89,8 @@ __all__ = [
     "render_buckets",
     "render_confusion",
     "resample",
+    "segment_f1",
+    "segments",
     "sequence_error_rate",
     "single_tags",
     "span_f1",

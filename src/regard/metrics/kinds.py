@@ -6,6 +6,7 @@ from typing import Literal
 from regard.errors import UserError
 from regard.metrics.labels import accuracy, are_spans, macro_f1, span_f1, span_precision, span_recall, tag_accuracy
 from regard.metrics.scores import SAMPLES, SEED, References, Score
+from regard.metrics.segments import frame_accuracy, segment_f1
 from regard.metrics.sequences import (
     bleu,
     character_error_rate,
@@ -13,9 +14,10 @@ from regard.metrics.sequences import (
     exact_match,
     sequence_error_rate,
     symbol_error_rate,
+    word_error_rate,
 )
 
-Kind = Literal["text", "closed", "symbols", "characters", "labels", "tags"]
+Kind = Literal["text", "closed", "symbols", "characters", "labels", "tags", "speech", "segments"]
 
 _METRICS: dict[str, tuple[Callable[..., Score], ...]] = {
     "text": (bleu, chrf, exact_match),
@@ -24,6 +26,8 @@ _METRICS: dict[str, tuple[Callable[..., Score], ...]] = {
     "characters": (exact_match, character_error_rate),
     "labels": (accuracy, macro_f1),
     "tags": (tag_accuracy, exact_match),
+    "speech": (word_error_rate, character_error_rate, exact_match),
+    "segments": (frame_accuracy, segment_f1),
 }
 _CASED = (bleu, chrf)  # their signatures say whether case counts
 _SPANS = (span_f1, span_precision, span_recall)  # before the others, where tags mark spans
@@ -48,8 +52,9 @@ def evaluate(
 ) -> list[Score]:
     """Score with the metrics of the kind, the main one first; `lowercase` compares both sides in lower case.
 
-    The kinds are running text, texts of few words, space-separated symbols, unspaced characters, single labels, and
-    rows of tags (with span F1 first where the tags mark spans, such as B-person I-person O).
+    The kinds are running text, texts of few words, space-separated symbols, unspaced characters, single labels, rows
+    of tags (with span F1 first where the tags mark spans, such as B-person I-person O), transcripts of speech, and
+    labels of frames.
     """
     if kind not in _METRICS:
         raise UserError(f"Unknown kind of sequence {kind!r}; choose one of {', '.join(_METRICS)}.")

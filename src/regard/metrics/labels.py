@@ -167,11 +167,16 @@ def single_tags(hypotheses: Sequence[str], references: References) -> tuple[list
     return [tag for answered, _ in rows for tag in answered], [[tag] for _, expected in rows for tag in expected]
 
 
+def tag_rows(hypotheses: Sequence[str], references: References) -> list[tuple[int, int]]:
+    """Return how many tags of each row are right, and how many there are."""
+    return [(_equal(answered, expected), len(expected)) for answered, expected in _rows_of_tags(hypotheses, references)]
+
+
 def tag_accuracy(
     hypotheses: Sequence[str], references: References, *, samples: int = SAMPLES, seed: int = SEED
 ) -> Score:
     """Return the share of words that got their tag; resampled by sentences."""
-    rows = [(_equal(answered, expected), len(expected)) for answered, expected in _rows_of_tags(hypotheses, references)]
+    rows = tag_rows(hypotheses, references)
     signature = f"nrefs:{reference_counts(references)}|compare:tag"
     return make_score("tag_accuracy", np.asarray(rows), percentage, signature, samples, seed)
 

@@ -32,6 +32,7 @@ _LABELS = {
     "pearson": "Pearson correlation",
     "spearman": "Spearman correlation",
     "span_f1": "span F1",
+    "segment_f1": "segment F1",
 }  # the others are called what their names say
 _DECIMALS = {"cross_entropy": 4, "bits_per_character": 4, "perplexity": 3}  # 2 for all others
 

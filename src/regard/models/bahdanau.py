@@ -4,6 +4,7 @@ each step (Bahdanau et al. 2015) or after it (Luong et al. 2015), from parts."""
 from __future__ import annotations
 
 from regard.attention import Layer, MultiHead, normalisers, scores
+from regard.attention.location import LocationAware
 from regard.backbones.recurrent import Glimpse, RecurrentDecoder, RecurrentEncoder
 from regard.layers.stem import Stem
 from regard.models.pair import Pair
@@ -53,6 +54,8 @@ def glimpse(attention: str, width: int, heads: int, normaliser: str = "softmax")
         return None
     if attention == "mean":
         return Glimpse(scores.uniform, normalisers.mean)
+    if attention == "location":
+        return LocationAware(width, width, width)
     if heads == 0:
         return Glimpse(SCORES[attention](width), NORMALISERS[normaliser])
     return MultiHead(width, heads, score=SCORES[attention](width // heads), normalise=NORMALISERS[normaliser])

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from regard.attention import Context
+from regard.attention import Context, Mask, padding, window
 from regard.backbones.transformer import Encoder
 from regard.layers.dropout import Dropout
 from regard.layers.stem import Stem
@@ -27,15 +27,21 @@ def encoder(
     norm: str = "pre",
     position: str = "sinusoidal",
     activation: Callable[[Tensor], Tensor] = gelu,
+    reach: tuple[int, int] | None = None,
     **parts: Any,
 ) -> tuple[Stem, Encoder]:
-    """Build a network for features that know the whole row. A learned position table ends at `length`; `parts` are more
-    fields of AttentionParts."""
+    """Build a network for features that know the whole row, or as far as attention reaches back and ahead. A learned
+    position table ends at `length`; `parts` are more fields of AttentionParts."""
     made = AttentionParts(position=position, **parts)
     attentions = [made.own(width, heads, number, length, both=True) for number in range(layers)]
     first, *places = (made.before(number, length, width) for number in range(layers))
     blocks = stack(attentions, width, hidden, dropout, norm=norm, activation=activation, places=[None, *places])
-    return Stem(width, first, dropout), Encoder(*blocks)
+    return Stem(width, first, dropout), Encoder(*blocks, mask=seen_from(reach))
+
+
+def seen_from(reach: tuple[int, int] | None) -> Mask:
+    """Return the mask of an encoder that looks so far back and ahead; None: at everything."""
+    return padding if reach is None else window(*reach)
 
 
 class Each(nn.Module):

@@ -16,12 +16,16 @@ from regard.models.lstm import bilstm
 from regard.models.picture_settings import CnnKind, SwinKind, ViTKind
 from regard.models.settings import (
     BertKind,
+    ConformerKind,
     ConvolutionEncoderKind,
     DeepSetsKind,
     GptEncoderKind,
+    PyramidKind,
     RecurrentEncoderKind,
     TransformerEncoderKind,
+    WindowKind,
 )
+from regard.models.speech import conformer, neighbours, pyramid
 from regard.models.swin import swin
 from regard.models.vit import vit
 
@@ -35,12 +39,22 @@ Encoding = (
     | ViTKind
     | CnnKind
     | SwinKind
+    | ConformerKind
+    | PyramidKind
+    | WindowKind
 )
 
 
 def encoder_of(model: Encoding, longest: int) -> tuple[Stem, nn.Module]:
     """Build the network of these settings; rows have at most `longest` elements and two marks."""
     parts = model.model_dump(exclude={"kind", "language"})
+    if isinstance(model, PyramidKind):
+        return pyramid(**parts)
+    if isinstance(model, WindowKind):
+        return neighbours(**parts)
+    if isinstance(model, ConformerKind):
+        del parts["norm"]
+        return conformer(length=longest + 2, reach=parts.pop("window"), **parts)
     if isinstance(model, RecurrentEncoderKind):
         return bilstm(**parts)
     if isinstance(model, ViTKind):
@@ -58,4 +72,4 @@ def encoder_of(model: Encoding, longest: int) -> tuple[Stem, nn.Module]:
         return replace(stem, marks=Marks.BOTH), backbone  # START, the elements, END, whose state has read all of them
     if isinstance(model, BertKind):
         return bert(length=longest + 2, **parts)
-    return encoder(length=longest + 2, **parts)
+    return encoder(length=longest + 2, reach=parts.pop("window"), **parts)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from regard.models.settings import (
     BertKind,
+    ConformerKind,
     ConvolutionEncoderKind,
     DeepSetsKind,
     DropoutRate,
@@ -16,9 +17,11 @@ from regard.models.settings import (
     Kind,
     Layers,
     OwnEncoder,
+    PyramidKind,
     RecurrentEncoderKind,
     TransformerEncoderKind,
     Width,
+    WindowKind,
 )
 
 
@@ -93,6 +96,9 @@ SourceEncoder = Annotated[
     | RecurrentEncoderKind
     | TransformerEncoderKind
     | ConvolutionEncoderKind
+    | ConformerKind
+    | PyramidKind
+    | WindowKind
     | BertKind
     | DeepSetsKind
     | ViTKind

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from regard.config import Section, Tables
@@ -18,7 +18,7 @@ Cell = Annotated[
     Literal["lstm", "gru", "rnn", "forgetting"],
     Field(description="lstm, gru, rnn (tanh), or forgetting: h ← σ(θ_λᵀx̄) ⊙ h + θ_xᵀx̄"),
 ]
-ScoreKind = Literal["none", "mean", "dot", "scaled_dot", "bilinear", "additive", "mlp"]
+ScoreKind = Literal["none", "mean", "dot", "scaled_dot", "bilinear", "additive", "mlp", "location"]
 NormaliserKind = Annotated[
     Literal["softmax", "sigmoid", "relu", "exponential", "none", "mean"],
     Field(description="from scores to weights: softmax, sigmoid, relu, exponential, none or mean"),
@@ -32,6 +32,19 @@ NgramLength = Annotated[
 Buckets = Annotated[int, Field(ge=1, le=2**30, description="rows of the table of n-grams, which share them by hashing")]
 LanguageWeight = Annotated[
     float, Field(ge=0, le=100, description="weight of the auxiliary language-model loss; 0: without it")
+]
+Reach = Annotated[int, Field(ge=0, le=10**6)]
+
+
+def _reach(given: Any) -> Any:
+    """Return `64,32` as two numbers, as --set writes them."""
+    return [int(part) for part in given.split(",")] if isinstance(given, str) and given.count(",") == 1 else given
+
+
+Window = Annotated[
+    tuple[Reach, Reach] | None,
+    BeforeValidator(_reach),
+    Field(description="vectors that attention looks back and ahead, such as 64,64: linear cost; empty: all"),
 ]
 DropoutRate = Annotated[float, Field(ge=0, lt=1, description="share of numbers dropped in training")]
 
@@ -148,7 +161,7 @@ class RecurrentPair(Kind, Tables):
     layers: int = Field(1, ge=1, le=100, description="layers of the encoder, and of the decoder")
     width: int = Field(256, ge=2, le=65536, description="width of embeddings and states")
     attention: ScoreKind = Field(
-        "additive", description="none, mean, or a score: dot, scaled_dot, bilinear, additive, mlp"
+        "additive", description="none, mean, or a score: dot, scaled_dot, bilinear, additive, mlp, location"
     )
     normaliser: NormaliserKind = "softmax"
     heads: int = Field(0, ge=0, le=4096, description="0: states are keys and values; 1: projected; more: multi-head")
@@ -166,7 +179,7 @@ class RecurrentPair(Kind, Tables):
 
     @model_validator(mode="after")
     def _heads_have_a_score(self) -> Self:
-        if self.heads and self.attention in ("none", "mean"):
+        if self.heads and self.attention in ("none", "mean", "location"):
             raise PydanticCustomError(
                 "heads",
                 "heads={heads} needs a score to look with, found attention={attention}: "
@@ -283,6 +296,49 @@ class TransformerEncoderKind(Placed):
     hidden: Hidden = 256
     dropout: DropoutRate = 0.3
     position: PositionKind = Field("sinusoidal", description="how positions come in")
+    window: Window = None
+
+
+class ConformerKind(Layers):
+    """A Conformer: attention and convolution (Gulati et al. 2020)."""
+
+    products: ClassVar[int] = 7
+    feeds: ClassVar[int] = 4
+
+    kind: Literal["conformer"] = Field("conformer", description="which network")
+    layers: int = Field(3, ge=1, le=1000, description="layers of the encoder")
+    width: Width = 96
+    hidden: Hidden = 192
+    norm: Literal["pre"] = Field("pre", description="layer normalisation before each part")
+    kernel: int = Field(15, ge=1, le=10_001, description="vectors that a convolution sees, odd")
+    position: PositionKind = Field("rotary", description="how positions come in")
+    window: Window = None
+
+
+class PyramidKind(Kind):
+    """A pyramidal BiLSTM: each layer but the first halves the number of vectors (Chan et al. 2016)."""
+
+    kind: Literal["pyramid"] = Field("pyramid", description="which network")
+    cell: Literal["lstm", "gru"] = Field("lstm", description="lstm or gru")
+    halvings: int = Field(2, ge=0, le=12, description="layers above the first, each over pairs of states")
+    width: int = Field(256, ge=2, le=65536, description="width of states, even: half for each direction")
+    dropout: DropoutRate = 0.2
+
+    def parameters(self) -> int:
+        return (4 if self.cell == "lstm" else 3) * self.width**2 * (2 + 3 * self.halvings)
+
+
+class WindowKind(Kind):
+    """A fully connected network over each vector and its neighbours: the baseline of self-attention."""
+
+    kind: Literal["window"] = Field("window", description="which network: neighbours alone")
+    width: int = Field(128, ge=2, le=65536, description="width of vectors and features")
+    hidden: Hidden = 256
+    radius: int = Field(5, ge=0, le=10_000, description="neighbours on each side")
+    dropout: DropoutRate = 0.3
+
+    def parameters(self) -> int:
+        return self.width * self.hidden * (2 * self.radius + 2)
 
 
 class BertKind(Equation):

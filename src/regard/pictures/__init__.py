@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         sinusoidal_table,
         sinusoidal_variance,
     )
+    from regard.pictures.spectrograms import spectrogram
     from regard.pictures.strips import strip
     from regard.pictures.style import coloured, save
 
@@ -36,6 +37,7 @@ __all__ = [
     "sinusoidal_products",
     "sinusoidal_table",
     "sinusoidal_variance",
+    "spectrogram",
     "strip",
 ]
 
@@ -44,6 +46,7 @@ _MODULES = {
     "plots": ["curves", "position_tables", "sinusoidal_products", "sinusoidal_table", "sinusoidal_variance"],
     "maps": ["alignment", "grid"],
     "overlays": ["confusion", "contact_sheet", "overlay"],
+    "spectrograms": ["spectrogram"],
     "strips": ["strip"],
     "style": ["coloured", "save"],
 }

@@ -29,7 +29,7 @@ class Split:
     out of training, for they measure what is known by heart. Without any, examples are held out by a hash of their
     key, so that a source is never on both sides and the order of the file does not matter; or the last ones are, where
     order is content. A share of the hashes may be far from the share of the examples, where few sources repeat: then
-    keys are `chosen` one by one.
+    keys are `chosen` one by one. Examples of one group, such as those of one speaker, are held out together.
     """
 
     def __init__(self, config: Config, seen: Survey, known: Iterable[str] = ()) -> None:
@@ -46,9 +46,11 @@ class Split:
                 f"{file}: expected at least 2 {unit}s, one of them for validation, got {seen.count}. Try --valid FILE."
             )
         if not self.contiguous:
+            if any(example.group for example in seen.examples):
+                self.chosen = self._groups() or None
             share = self._share * 2**32
             self._hashed = {example.key: self._hash(example.key) < share for example in seen.examples}
-            if not self._is_near():
+            if self.chosen is None and not self._is_near():
                 self.chosen = self._smallest()
 
     def held_out(self, number: int, example: AnyExample) -> bool:
@@ -58,7 +60,7 @@ class Split:
         if self.contiguous:
             return number >= self.seen.count * (1 - self._share)
         if self.chosen is not None:
-            return example.key in self.chosen
+            return (example.group or example.key) in self.chosen
         known = self._hashed.get(example.key)
         return self._hash(example.key) < self._share * 2**32 if known is None else known
 
@@ -88,6 +90,19 @@ class Split:
         count = sum(self.held_out(0, example) for example in self.seen.examples)
         wanted = self.config.data.held_out * len(self.seen.examples) / self.seen.count
         return 0 < count < len(self.seen.examples) and (not self.seen.complete or 0.5 * wanted <= count <= 1.5 * wanted)
+
+    def _groups(self) -> set[str]:
+        """Return the groups of the smallest hashes that hold `held_out` examples together; none where one alone is more
+        than half of all."""
+        sizes = Counter(example.group or example.key for example in self.seen.examples)
+        wanted = self.config.data.held_out * len(self.seen.examples) / self.seen.count
+        chosen: set[str] = set()
+        for group in sorted(sizes, key=self._hash):
+            if sum(sizes[each] for each in chosen) >= wanted:
+                break
+            if 2 * (sizes[group] + sum(sizes[each] for each in chosen)) <= sizes.total():
+                chosen.add(group)
+        return chosen
 
     def _smallest(self) -> set[str]:
         """Return keys of the smallest hashes that have up to `held_out` examples, but at most half of the keys."""

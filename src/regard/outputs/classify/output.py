@@ -165,7 +165,7 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant):
     def exhibit(self, passes: Passes, source: Any, answer: Label, looked: Looked) -> Exhibit:
         view = passes.view(source)
         maps = page.maps(looked.seen, _sides, view)
-        influence = passes.influence(looked.batch, looked.batch.target)
+        influence = view.filled(passes.influence(looked.batch, looked.batch.target))
         if not any(m.rows == "target" for m in maps):
             maps.insert(0, page.influence(influence))
         if passes.input.marks:
@@ -174,7 +174,7 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant):
         title = f"{answer.label}  ({100 * answer.probabilities[answer.label]:.0f} %)"
         weights, what = self._decided(passes.network, looked.seen) or (influence[0], "influence: size of the gradient")
         heads = shown.in_words(next((m for m in maps if m.rows == "source"), maps[0]))
-        drawing = Drawing(view.columns(weights), view.shown, title=title, what=what, heads=heads)
+        drawing = Drawing(view.columns(view.filled(weights)), view.shown, title=title, what=what, heads=heads)
         return replace(shown, drawing=drawing)
 
     def _decided(self, network: Network, seen: Mapping[str, Seen]) -> tuple[NDArray[np.float32], str] | None:

@@ -12,11 +12,14 @@ from regard.inputs.input import Chosen
 from regard.models.picture_settings import CnnKind, SwinKind, ViTKind
 from regard.models.settings import (
     BertKind,
+    ConformerKind,
     ConvolutionEncoderKind,
     DeepSetsKind,
     GptEncoderKind,
+    PyramidKind,
     RecurrentLabelKind,
     TransformerEncoderKind,
+    WindowKind,
 )
 
 AnyEncoder = Annotated[
@@ -28,7 +31,10 @@ AnyEncoder = Annotated[
     | GptEncoderKind
     | ViTKind
     | CnnKind
-    | SwinKind,
+    | SwinKind
+    | ConformerKind
+    | PyramidKind
+    | WindowKind,
     Setting(discriminator="kind"),
 ]
 

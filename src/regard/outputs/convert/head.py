@@ -15,6 +15,7 @@ from regard.layers.roles import chosen_among
 from regard.layers.softmax import logits_of, token_loss
 from regard.models.show_attend_tell import doubly_stochastic
 from regard.network import Head, Network
+from regard.outputs.convert.ctc import CTC
 from regard.text.tokenizer import START
 
 
@@ -47,14 +48,24 @@ class DecodingState:
 class ConvertHead(Head):
     """p(y_t | y_<t, x) = softmax(W o_t + b), o_t what the decoder makes of y_<t and the features of x.
 
-    `smoothing` is label smoothing (Szegedy et al. 2016), `penalty` that on places a decoder never looks at.
+    `smoothing` is label smoothing (Szegedy et al. 2016), `penalty` that on places a decoder never looks at. With `ctc`
+    the loss is (1 − λ) · −log p + λ · −log p_ctc, λ being its `share` (Watanabe et al. 2017).
     """
 
     def __init__(
-        self, target: Embedding, decoder: nn.Module, *, tied: bool, smoothing: float = 0.0, penalty: float = 0.0
+        self,
+        target: Embedding,
+        decoder: nn.Module,
+        *,
+        tied: bool,
+        smoothing: float = 0.0,
+        penalty: float = 0.0,
+        ctc: CTC | None = None,
+        share: float = 0.0,
     ) -> None:
         super().__init__()
         self.target, self.decoder, self.smoothing, self.penalty = target, decoder, smoothing, penalty
+        self.ctc, self.share = ctc, share
         size, width = target.table.weight.shape
         self.output = chosen_among(nn.Linear(width, size))
         nn.init.zeros_(self.output.bias)
@@ -63,11 +74,14 @@ class ConvertHead(Head):
 
     def features(self, body: Network, batch: Batch) -> tuple[Tensor, Any]:
         """Return what the decoder says of each target token, given those before it (teacher forcing), and its state."""
-        target: Written = batch.target
+        return self.decoded(body.features(batch.source), batch.target)
+
+    def decoded(self, memory: Context, target: Written) -> tuple[Tensor, Any]:
+        """Return the same for the features of a source."""
         # Shifted right: START in front; END at the last place of a row is not an input.
         given = torch.cat((target.ids.new_full((len(target.ids), 1), START), target.ids[:, :-1]), 1)
         x = Context(self.target(given, target.positions), target.positions)
-        found: tuple[Tensor, Any] = self.decoder(x, body.features(batch.source))
+        found: tuple[Tensor, Any] = self.decoder(x, memory)
         return found
 
     def forward(self, body: Network, batch: Batch) -> Tensor:
@@ -76,15 +90,19 @@ class ConvertHead(Head):
         return logits
 
     def loss(self, body: Network, batch: Batch, turn: str) -> Tensor:  # noqa: ARG002
-        """Return the sum of −log p over the target's tokens, and of the penalty."""
-        real = batch.target.real
+        """Return the sum of −log p over the target's tokens and of the penalty; and that of CTC, if there is a head for
+        it."""
+        real, memory = batch.target.real, body.features(batch.source)
         # Padding is dropped before the largest matrix product of the model, not after it.
-        found, state = self.features(body, batch)
+        found, state = self.decoded(memory, batch.target)
         features, wanted = found[real], batch.target.ids[real]
         loss = token_loss(features, self.output.weight, self.output.bias, wanted, self.smoothing)
         if self.penalty:
             loss = loss + self.penalty * doubly_stochastic(state)
-        return loss.unsqueeze(0)
+        if self.ctc is None:
+            return loss.unsqueeze(0)
+        other = self.ctc.loss(memory, batch.target.ids, real)
+        return torch.stack(((1 - self.share) * loss, self.share * other))
 
     def start(self, body: Network, source: Source) -> DecodingState:
         """Return the state before the first step of decoding."""

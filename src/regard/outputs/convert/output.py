@@ -21,8 +21,10 @@ from regard.data.store import Field, id_dtype
 from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.inference import search
+from regard.inference.ctc import PrefixScores
 from regard.inference.ensemble import Ensemble, EnsembleState
 from regard.inference.passes import Passes
+from regard.inference.scorers import ScorersState, Weighted
 from regard.inference.search import Hypothesis, Limits, Step
 from regard.inference.stop import stoppable
 from regard.inputs.embedding import Embedding
@@ -46,6 +48,7 @@ from regard.models.transformer import transformer
 from regard.network import Network, table_of
 from regard.outputs.abilities import Invariant, Joins, Learns, Refuses, Settles
 from regard.outputs.convert import settings
+from regard.outputs.convert.ctc import CTC
 from regard.outputs.convert.head import ConvertHead, Written
 from regard.outputs.convert.settings import ConvertSettings
 from regard.outputs.output import Held, Item, Lines, Looked, Supervised, halves, paired
@@ -94,6 +97,7 @@ class Search:
     alignment: str | None = None
     budget: int = 14_000  # tokens of a batch, read and written, every hypothesis counted
     scored: bool = True  # False: nobody reads the scores, so an engine need not compute them
+    ctc: float = 0.0  # weight of CTC's prefix scores, where there is a head for it
 
     def __post_init__(self) -> None:
         if self.alignment not in (None, "hard", "soft"):
@@ -124,9 +128,17 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
     engine: Engine | None = None  # what searches in place of torch
 
     def __init__(
-        self, vocabulary: Tokenizer, how: Search | None = None, longest: int = 1024, *, closed: bool = False
+        self,
+        vocabulary: Tokenizer,
+        how: Search | None = None,
+        longest: int = 1024,
+        *,
+        closed: bool = False,
+        metric: str = "auto",
+        terms: int = 1,
     ) -> None:
         self.vocabulary, self.how, self.longest, self.closed = vocabulary, how or Search(), longest, closed
+        self.metric, self.terms = metric, terms
         self.fields = (Field("target", id_dtype(vocabulary.size)),)
 
     @classmethod
@@ -156,8 +168,9 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
     @classmethod
     def made(cls, config: ConvertSettings, input: Input[Any], learned: Tokenizer) -> Self:
         del input
-        how = Search(**config.decoding.model_dump())
-        return cls(learned, how, 4 * config.data.longest, closed=config.output.closed)
+        how, given = Search(**config.decoding.model_dump()), config.output
+        terms = 2 if given.ctc else 1
+        return cls(learned, how, 4 * config.data.longest, closed=given.closed, metric=given.metric, terms=terms)
 
     def contents(self) -> dict[str, bytes]:
         return {"target.json": self.vocabulary.as_bytes()}
@@ -182,8 +195,9 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         if config.output.joint:
             target.table = table_of(stem)
         penalty = model.penalty if isinstance(model, TellKind) else 0.0
-        smoothing = config.training.smoothing
-        head = ConvertHead(target, pair.decoder, tied=model.tied, smoothing=smoothing, penalty=penalty)
+        ctc = CTC(asked.width, self.vocabulary.size) if config.output.ctc else None
+        weights = {"smoothing": config.training.smoothing, "penalty": penalty, "share": config.output.ctc}
+        head = ConvertHead(target, pair.decoder, tied=model.tied, ctc=ctc, **weights)
         return input, Network(stem, pair.encoder, head)
 
     def settled(self, counts: NDArray[np.int32]) -> dict[str, Any]:
@@ -201,7 +215,7 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         return paired(input, targets, examples)
 
     def predictions(self, counts: NDArray[np.int32]) -> tuple[float, ...]:
-        return (float(counts[:, -1].sum()),)
+        return (float(counts[:, -1].sum()),) * self.terms
 
     def target(self, source: Source, rows: Sequence[Row], extra: int = 0) -> Written:
         del source
@@ -219,7 +233,9 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         if table is not None and how.longest >= table:
             raise UserError(f"longest is {how.longest:,}, but {held} {table - 1}.")
         most = self.longest if table is None else min(self.longest, table - len(passes.input.marks))
-        if len(text) <= most or (count := passes.length(passes.input.encode([source])[0])) <= most:
+        if (passes.input.alphabet is not None and len(text) <= most) or (
+            count := passes.length(passes.input.encode([source])[0])
+        ) <= most:
             return
         why = f"{held} {table - 1}" if table is not None and most < self.longest else "4 × data.longest"
         raise UserError(f"The text {text[:30]!r} … is too long: {count:,} tokens, expected at most {most:,} ({why}).")
@@ -275,6 +291,13 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         state: Any = states[0]
         if len(heads) > 1:
             step, state = Ensemble([head.step for head in heads]).step, EnsembleState(tuple(states))
+        prefixes = [(head.ctc, one.memory) for head, one in zip(heads, states, strict=True) if head.ctc is not None]
+        if prefixes and how.ctc and how.seed is None:
+            scorer = PrefixScores(PAD, END)
+            own = [scorer.start(*ctc.logs(memory)) for ctc, memory in prefixes if memory is not None]
+            shares = [(scorer.step, how.ctc / len(own)) for _ in own]
+            step, state = Weighted([(step, 1 - how.ctc), *shares]).step, ScorersState((state, *own))
+            given["summed"] = True
         step, count = stoppable(step, passes.stop), len(places)
         if how.seed is not None:
             # Lines come in chunks that depend on time: a draw depends on a line's block and its place in that.
@@ -327,6 +350,7 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         """A model that writes no capitals is compared without them; the signatures say so."""
         kinds: dict[str, metrics.Kind] = {"symbols": "symbols", "characters": "characters"}
         kind = "closed" if self.closed else kinds.get(self.vocabulary.level, "text")
+        kind = "speech" if self.metric == "wer" else kind
         references = [[unicodedata.normalize("NFC", text) for text in item.expected] for item in items]
         lowercase = self.vocabulary.lowercase
         return metrics.evaluate(answers, references, kind=kind, lowercase=lowercase, samples=samples)
@@ -361,11 +385,13 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         view, target = passes.input.marked(Marks.NONE).view(source), self._target_view(answer.ids)
         first = int(Marks.FIRST in passes.input.marks)
         if view.picture is None:
-            weights = weights[:, first : first + len(view.names)]
+            weights = view.filled(weights[:, first : first + len(view.names)])
         else:
             view = passes.view(source)
         weights, view = weights[: len(answer.ids)], replace(view, merged=True)
-        return Alignment(target.rows(view.columns(weights)), target.shown, view.shown)
+        found = target.rows(view.columns(weights))
+        times = None if view.sound is None else view.sound.times(found)
+        return Alignment(found, target.shown, view.shown, times=times)
 
     def _target_view(self, ids: list[int], *, end: bool = False) -> View:
         names = self.vocabulary.pieces_of(ids)
@@ -400,7 +426,9 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         shown = Exhibit.of(view, target, maps, passes.input.text(source))
         heads = shown.in_words(next(m for m in maps if m.columns == "source" and m.rows == "target"))
         found = self._in_words(passes, source, answer[0], self._crossed(passes.network, looked.seen))
-        return replace(shown, drawing=Drawing(found.weights, found.columns, found.rows, heads=heads))
+        title = None if view.sound is None else f"{answer[0].text}  ({shown.text})"
+        drawing = Drawing(found.weights, found.columns, found.rows, title, heads=heads, spoken=view.sound is not None)
+        return replace(shown, drawing=drawing)
 
     # ---- what must hold -------------------------------------------------------------------------------------------
 

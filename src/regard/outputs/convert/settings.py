@@ -34,6 +34,8 @@ class TargetSettings(Tables):
         False, description="composed characters are written as their parts; at the level of characters"
     )
     closed: bool = Field(False, description="targets are made of few words: exact match is the first metric")
+    ctc: float = Field(0.0, ge=0, lt=1, description="share of the loss that is CTC's, of an auxiliary head; 0: none")
+    metric: Literal["auto", "wer"] = Field("auto", description="auto: by the level; wer: word error rate, as of speech")
 
     def rows(self) -> int:
         return 0 if self.joint else self.size or 200
@@ -46,6 +48,7 @@ class SearchSettings(Section):
     length_penalty: float = Field(1.0, ge=0, le=10, description="score ÷ length to this power")
     factor: float = Field(3.0, gt=0, le=1e6, description="an answer to n tokens has at most factor · (n + 3) + 3")
     longest: int = Field(256, ge=1, le=10**6, description="most tokens of an answer in any case")
+    ctc: float = Field(0.3, ge=0, le=1, description="weight of CTC's prefix scores in the search, where there is CTC")
 
 
 class ConvertSettings(Config):

@@ -23,10 +23,19 @@ from regard.inference.passes import Passes
 from regard.inputs.input import Batch, Chosen, Input, Row, Source, Use
 from regard.inspection import page
 from regard.inspection.page import Exhibit
-from regard.inspection.view import Drawing, refuse_unseeable
+from regard.inspection.sound import SoundView, runs
+from regard.inspection.view import Drawing, View, refuse_unseeable
 from regard.layers.crf import CRF
 from regard.models.encoders import encoder_of
-from regard.models.settings import BertKind, ConvolutionEncoderKind, RecurrentEncoderKind, TransformerEncoderKind
+from regard.models.settings import (
+    BertKind,
+    ConformerKind,
+    ConvolutionEncoderKind,
+    PyramidKind,
+    RecurrentEncoderKind,
+    TransformerEncoderKind,
+    WindowKind,
+)
 from regard.network import Network
 from regard.outputs.abilities import Chooses, Details
 from regard.outputs.output import Held, Item, Lines, Looked, Supervised, halves, paired
@@ -36,6 +45,8 @@ from regard.text.classes import Classes
 from regard.text.spans import is_span_tag
 
 SHOWN = 200  # units that a picture can hold
+CHUNK = 3000  # units that are read at once, where what is further away changes nothing
+FRAMES = 3000  # of a recording that a picture can hold
 CONFUSED = 40  # tags whose confusions can be taken in
 HOLE = "∅"  # in a row of tags: a unit without a label, which counts neither in the loss nor in a metric
 
@@ -44,6 +55,9 @@ class ChoiceSettings(Section):
     """Settings of the choice of tags."""
 
     kind: Literal["softmax", "crf"] = Setting("softmax", description="each tag by itself, or a chain of them (CRF)")
+    metric: Literal["auto", "segments"] = Setting(
+        "auto", description="auto: tags and spans; segments: labels of frames"
+    )
 
 
 class TagSettings(Config):
@@ -51,7 +65,14 @@ class TagSettings(Config):
 
     task: Literal["tag"] = Setting("tag", description="what comes out: a tag for each word")
     model: Annotated[
-        RecurrentEncoderKind | TransformerEncoderKind | ConvolutionEncoderKind | BertKind, Setting(discriminator="kind")
+        RecurrentEncoderKind
+        | TransformerEncoderKind
+        | ConformerKind
+        | PyramidKind
+        | WindowKind
+        | ConvolutionEncoderKind
+        | BertKind,
+        Setting(discriminator="kind"),
     ] = RecurrentEncoderKind()
     output: ChoiceSettings = ChoiceSettings()
 
@@ -82,8 +103,8 @@ class Tag(Supervised[Tagging], Chooses, Details):
     fields = (Field("tags", "<u2"), Field("labelled", "<u4", tokens=0))  # units that have a tag; none: all
     blank = NO_BREAK
 
-    def __init__(self, classes: Classes) -> None:
-        self.classes = classes
+    def __init__(self, classes: Classes, metric: str = "auto") -> None:
+        self.classes, self.metric = classes, metric
 
     @staticmethod
     def names(target: str) -> list[str]:
@@ -91,8 +112,8 @@ class Tag(Supervised[Tagging], Chooses, Details):
 
     @classmethod
     def made(cls, config: TagSettings, input: Input[Any], learned: Classes) -> Self:
-        del config, input
-        return cls(learned)
+        del input
+        return cls(learned, config.output.metric)
 
     def network(self, config: TagSettings, input: Input[Any]) -> tuple[Input[Any], Network]:
         model = config.model
@@ -163,7 +184,24 @@ class Tag(Supervised[Tagging], Chooses, Details):
         def work(source: Source, numbers: list[int]) -> Iterator[Tagging]:
             return self._tag(passes.network, source, len(numbers))
 
-        return [sum(parts, Tagging([], [], [], 0.0)) for parts in passes.in_parts(rows, work)]
+        assert isinstance(passes.network.head, TagHead)
+        chunked = passes.network.reach is not None and isinstance(passes.network.head.choice, Independent)
+        long = [i for i, row in enumerate(rows) if chunked and len(row[0]) > CHUNK]
+        short = [row if i not in long else tuple(field[:0] for field in row) for i, row in enumerate(rows)]
+        parts = passes.in_parts(short, work)
+        for i in long:
+            parts[i] = list(self._in_chunks(passes, rows[i]))
+        return [sum(some, Tagging([], [], [], 0.0)) for some in parts]
+
+    @torch.no_grad()
+    def _in_chunks(self, passes: Passes, row: Row) -> Iterator[Tagging]:
+        """Yield the tags of a long recording chunk by chunk, in the memory of one: those of the whole."""
+        passes.network.eval()
+        for source, own in passes.in_chunks(row, CHUNK):
+            logs = passes.network.scores(Batch(source, None))[0, own].log_softmax(-1)
+            best, place = logs.max(-1)
+            tags = [self.classes.names[c] for c in place.tolist()]
+            yield Tagging([], tags, best.exp().tolist(), float(best.sum()))
 
     def _tag(self, network: Network, source: Source, count: int) -> Iterator[Tagging]:
         head = network.head
@@ -182,15 +220,19 @@ class Tag(Supervised[Tagging], Chooses, Details):
         return " ".join(answer.tags)
 
     def as_text(self, answer: Tagging) -> Lines:
+        if self.metric == "segments" and answer.words:
+            return [(answer.score, " ".join(f"{label}@{a}-{b}" for a, b, label in _stretches(answer)))]
         line = " ".join(f"{word}/{tag}" for word, tag in zip(answer.words, answer.tags, strict=True))
         return [(answer.score if answer.words else None, line)]
 
     def as_json(self, answer: Tagging) -> dict[str, Any]:
         shares = [round(share, 6) for share in answer.probabilities]
-        return {"words": answer.words, "tags": answer.tags, "probabilities": shares, "score": answer.score}
+        found = {"words": answer.words, "tags": answer.tags, "probabilities": shares, "score": answer.score}
+        return found | {"segments": _stretches(answer)} if self.metric == "segments" else found
 
     def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
-        return metrics.evaluate(*_labelled(answers, items), kind="tags", samples=samples)
+        kind: metrics.Kind = "segments" if self.metric == "segments" else "tags"
+        return metrics.evaluate(*_labelled(answers, items), kind=kind, samples=samples)
 
     def details(self, passes: Passes, items: Sequence[Item], answers: Sequence[str]) -> str:  # noqa: ARG002
         """Return the confusion matrix, where tags are few enough to look at."""
@@ -204,7 +246,7 @@ class Tag(Supervised[Tagging], Chooses, Details):
     def looked_at(self, passes: Passes, source: Any, answer: str | None) -> Tagging:
         view = passes.input.view(source)
         words = view.unit_names()
-        refuse_unseeable(passes.input.text(source), len(words), SHOWN, "words")
+        refuse_unseeable(passes.input.text(source), len(words), SHOWN if view.sound is None else FRAMES, "words")
         refuse_unseeable(passes.input.text(source), len(view.names), passes.most)
         if answer is None:
             return self.answers(passes, [source], self.how)[0]
@@ -226,10 +268,26 @@ class Tag(Supervised[Tagging], Chooses, Details):
         if not maps:
             maps = [page.influence(view.columns(passes.influence(batch, batch.target.classes[0])))]
             title = "which words each tag depends on (gradient)"
+        if view.sound is not None:
+            return self._segments(view, view.sound, answer, maps, passes.input.text(source))
         weights = np.asarray(maps[0].weights)
         names = [f"{word}/{tag}" for word, tag in zip(answer.words, answer.tags, strict=True)]
         drawing = Drawing(weights[-1].mean(0), view.shown, names, title, heads=(weights, names, view.shown))
         return Exhibit(view.shown, answer.tags, maps, passes.input.text(source), drawing=drawing)
+
+    def _segments(self, view: View, sound: SoundView, answer: Tagging, maps: Sequence[page.Map], text: str) -> Exhibit:
+        """Return what a recording's segments looked at: frames in a row with one label, their weights averaged."""
+        found = runs(answer.tags)
+        mean = np.zeros((len(found), len(answer.tags)), dtype=np.float32)
+        for row, (start, end, _) in enumerate(found):
+            mean[row, start:end] = 1 / (end - start)
+        merged = [replace(m, weights=mean @ view.filled(np.asarray(m.weights, dtype=np.float32))) for m in maps]
+        weights, names = np.asarray(merged[0].weights), [label for _, _, label in found]
+        frame = sound.seconds / max(1, len(answer.tags))
+        spans = [(sound.start + start * frame, sound.start + end * frame, label) for start, end, label in found]
+        heads = (weights, names, view.shown)
+        drawing = Drawing(weights[-1].mean(0), view.shown, names, text, heads=heads, spans=spans)
+        return Exhibit(view.shown, names, merged, text, drawing=drawing)
 
     # ---- choosing -------------------------------------------------------------------------------------------------
 
@@ -250,6 +308,12 @@ class Tag(Supervised[Tagging], Chooses, Details):
         }
         training = {"budget": 4096, "rate": 2e-3, "warmup": 200}
         return {"model": model, "output": {"kind": "crf" if spans else "softmax"}, "training": training}, reasons
+
+
+def _stretches(answer: Tagging) -> list[tuple[str, str, str]]:
+    """Return the first unit, the one behind the last, and the label of each run of units with one label."""
+    ends = [*answer.words, "end"]
+    return [(ends[start], ends[end], label) for start, end, label in runs(answer.tags)]
 
 
 def _labelled(answers: Sequence[str], items: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
