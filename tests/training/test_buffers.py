@@ -183,7 +183,7 @@ def test_a_step_that_is_not_applied_leaves_the_statistics_alone(tmp_path: Path) 
     before = {name: value.clone() for name, value in one.network.state_dict().items()}
     inner = one.task.batch
 
-    def spoiled(rows: Any) -> Batch:
+    def spoiled(rows: Any, draws: Any = None) -> Batch:
         source, target = inner(rows)
         return Batch(source._replace(values=(source.values[0] * float("nan"),)), target)
 
