@@ -56,6 +56,7 @@ MORE = {
     ],
     ("patches", "convert"): ["encoder.width=8", "model.heads=2", "model.hidden=16"],
     ("patches", "classify"): ["patches.mixup=0.4", "patches.colour=0.1", "model.norm=batch"],
+    ("nodes", "convert"): ["encoder.dropout=0"],
 }
 example.register()
 FITTING = [(i, o) for i in INPUTS for o in OUTPUTS if not OUTPUTS[o].needs - INPUTS[i].offers]
@@ -143,6 +144,35 @@ def sounds(reads: str) -> Callable[[random.Random], bytes]:
     return made
 
 
+def graphs(target: Callable[[random.Random, list[str], set[tuple[int, int]]], dict[str, Any]]) -> Callable[..., str]:
+    """Rings of 4 to 7 nodes of two colours, some with a chord."""
+
+    def made(chosen: random.Random) -> str:
+        found = []
+        for _ in range(60):
+            colours = chosen.choices(("red", "blue"), k=chosen.randint(4, 7))
+            pairs = (
+                {(i, (i + 1) % len(colours)) for i in range(len(colours))} | {(0, 2)}
+                if chosen.random() < 0.5
+                else set()
+            )
+            found.append(target(chosen, colours, pairs))
+        return json.dumps(found)
+
+    return made
+
+
+def ring(colours: list[str], pairs: set[tuple[int, int]], labels: list[str | None] | None = None) -> dict[str, Any]:
+    nodes = [{"id": f"n{i}", "colour": colour} for i, colour in enumerate(colours)]
+    if labels is not None:
+        nodes = [node | {"label": label} for node, label in zip(nodes, labels, strict=True)]
+    return {"nodes": nodes, "links": [{"source": f"n{a}", "target": f"n{b}"} for a, b in sorted(pairs)]}
+
+
+def many_reds(colours: list[str]) -> str:
+    return "many" if colours.count("red") > len(colours) / 2 else "few"
+
+
 TOYS: dict[str, dict[str, Callable[[random.Random], str | bytes]]] = {
     "patches": {"convert": images(True), "classify": images(False)},
     "frames": {name: sounds(name) for name in ("convert", "classify", "tag")},
@@ -152,8 +182,15 @@ TOYS: dict[str, dict[str, Callable[[random.Random], str | bytes]]] = {
         "classify": series(lambda row: "up" if row[-1] > row[0] else "down"),
         "tag": series(lambda row: " ".join("high" if x > 0.5 else "low" for x in row)),
     },
+    "nodes": {
+        "convert": graphs(
+            lambda draw, c, e: ring(c, e) | {"target": f"{c.count('red')} red and {len(e)} edges {draw.random():.1f}"}
+        ),
+        "classify": graphs(lambda _, c, e: ring(c, e) | {"label": many_reds(c)}),
+        "tag": graphs(lambda draw, c, e: ring(c, e, [None if draw.random() < 0.2 else f"{x}er" for x in c])),
+    },
 }
-SUFFIX = {"series": ".csv", "patches": ".npz", "frames": ".zip"}
+SUFFIX = {"series": ".csv", "patches": ".npz", "frames": ".zip", "nodes": ".json"}
 
 
 def toy(folder: Path, source: str, task: str) -> Path:

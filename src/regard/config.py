@@ -49,7 +49,9 @@ class Data(Section):
 class Training(Section):
     budget: int = Field(4096, ge=1, description="source and target tokens of a batch, padding included")
     accumulate: int = Field(1, ge=1, description="batches per step")
-    optimiser: Literal["adamw", "muon"] = Field("adamw", description="adamw; muon learns from fewer, dearer steps")
+    optimiser: Literal["adamw", "adam", "muon"] = Field(
+        "adamw", description="adamw; adam adds decay to the gradient; muon learns from fewer, dearer steps"
+    )
     rate: float = Field(1e-3, gt=0, le=10, description="highest learning rate")
     schedule: Literal["cosine", "inverse_sqrt", "constant"] = Field("cosine", description="after the warm-up")
     warmup: int = Field(400, ge=0, description="steps in which the learning rate rises")

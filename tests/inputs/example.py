@@ -28,6 +28,6 @@ def register() -> type[Input[Any]]:
         exec(compile(source(), "series.py", "exec"), module.__dict__)
         others = dict(INPUTS)
         INPUTS.clear()
-        text = others.pop("tokens")
+        text = others.pop("tokens")  # the last: everything can be read as text
         INPUTS.update({**others, "series": module.Series, "tokens": text})
     return INPUTS["series"]

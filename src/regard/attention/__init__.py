@@ -7,6 +7,7 @@ through fused kernels, `MultiHead` the layer, `Layer` the interface of layers.
 """
 
 from regard.attention import masks, mixing, normalisers, positions, scores
+from regard.attention.edges import Edges
 from regard.attention.equation import attend
 from regard.attention.fast import fast, reason
 from regard.attention.layer import Attention, AttentionState, Context, Layer, State, Watchable
@@ -15,7 +16,7 @@ from regard.attention.multihead import MultiHead, pieces
 from regard.attention.state import Cache, Fixed, Rolling
 
 __all__ = [
-    "Attention", "AttentionState", "Cache", "Context", "Fixed", "Layer", "Mask", "MultiHead", "Rolling", "State",
-    "Watchable", "attend", "causal", "fast", "masks", "mixing", "normalisers", "padding", "pieces", "positions",
-    "reason", "scores", "window",
+    "Attention", "AttentionState", "Cache", "Context", "Edges", "Fixed", "Layer", "Mask", "MultiHead", "Rolling",
+    "State", "Watchable", "attend", "causal", "fast", "masks", "mixing", "normalisers", "padding", "pieces",
+    "positions", "reason", "scores", "window",
 ]  # fmt: skip

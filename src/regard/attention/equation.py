@@ -10,13 +10,14 @@ import math
 import torch
 from torch import Tensor
 
+from regard.attention.edges import Edges
 from regard.attention.masks import Laid, Mask, QueryMask, padding
 from regard.attention.mixing import Mix, weighted_sum
 from regard.attention.normalisers import Normaliser, softmax
 from regard.attention.positions import BiasFunction
 from regard.attention.scores import Score, same_width, scaled_dot
 
-AnyMask = Mask | QueryMask | Laid | Tensor | None
+AnyMask = Mask | QueryMask | Laid | Edges | Tensor | None
 
 
 class NotFinite(ValueError):
@@ -38,7 +39,8 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """Return the answer (..., m, d_v) and the weights (..., m, n).
 
-    A mask is a rule of masks.py, that rule laid over a batch, or a boolean tensor that broadcasts to the weights.
+    A mask is a rule of masks.py, that rule laid over a batch, a list of edges, or a boolean tensor that broadcasts to
+    the weights.
     Positions are 0, 1, 2 … unless given. q may be None for scores that ignore it.
     """
     k, v = match_heads(q, k, v)
@@ -122,6 +124,8 @@ def matrix(mask: AnyMask, shape: torch.Size, q_pos: Tensor, k_pos: Tensor) -> Te
     """Return any mask as the boolean tensor that normalisers take, or None where everything is allowed."""
     if isinstance(mask, Tensor):
         return checked(mask, shape)
+    if isinstance(mask, Edges):
+        return mask.dense(shape[0], shape[-2], shape[-1])
     dense = lay(mask, q_pos, k_pos).dense
     return None if dense is None else checked(dense, shape)
 
@@ -138,8 +142,8 @@ def lay(mask: Mask | QueryMask | Laid | None, q_pos: Tensor, k_pos: Tensor) -> L
     return mask.on(k_pos) if isinstance(mask, QueryMask) else (mask or padding).on(q_pos, k_pos)
 
 
-def rule_of(mask: AnyMask) -> Mask | Tensor | None:
-    """Return the rule of a mask in any of its forms; a tensor stays one."""
+def rule_of(mask: AnyMask) -> Mask | Edges | Tensor | None:
+    """Return the rule of a mask in any of its forms; a tensor or a list of edges stays one."""
     return mask.mask if isinstance(mask, Laid | QueryMask) else mask
 
 

@@ -2,8 +2,8 @@
 
 `fast` takes what `attend` takes and gives the same answer without the weights. Where a part has no fused form it falls
 back to `attend`, and `reason` says why. Three fused forms are used: torch's scaled_dot_product_attention everywhere,
-blocks of it for masks of finite reach (blocks.py), FlexAttention for other masks on a GPU. On a CPU the steps of a
-search are left to `attend`, which is faster there.
+blocks of it for masks of finite reach (blocks.py), FlexAttention for other masks on a GPU. A list of edges has a form
+of its own (edges.py). On a CPU the steps of a search are left to `attend`, which is faster there.
 """
 
 import math
@@ -16,7 +16,8 @@ from torch.compiler import is_exporting
 from torch.nn.functional import scaled_dot_product_attention
 
 from regard.attention.blocks import blocks_of, in_blocks
-from regard.attention.equation import AnyMask, attend, check, checked, lay, positions_for
+from regard.attention.edges import Edges, attend_edges
+from regard.attention.equation import AnyMask, attend, check, checked, lay, match_heads, positions_for
 from regard.attention.masks import Laid
 from regard.attention.mixing import Mix, ShawValues, weighted_sum
 from regard.attention.normalisers import Normaliser, WeightDropout, softmax
@@ -44,6 +45,11 @@ def fast(
         same_width(score, q, k)
         return _fused(q, k, v, score, None)
     q_pos, k_pos = positions_for(mask, q_pos, k_pos, q.shape[-2], k)
+    if isinstance(mask, Edges):
+        if mix is not weighted_sum:
+            return attend(q, k, v, mask=mask, q_pos=q_pos, k_pos=k_pos, **parts)[0]
+        k, v = match_heads(q, k, v)
+        return attend_edges(q, k, v, mask, score=score, bias=bias, normalise=normalise, q_pos=q_pos, k_pos=k_pos)
     laid = mask if isinstance(mask, Tensor) else lay(mask, q_pos, k_pos)
     check(q, k, v)
     same_width(score, q, k)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from regard.attention.edges import Edges, dense_weights, edge_weights
 from regard.attention.equation import AnyMask, default_positions, lay, match_heads
 from regard.attention.fast import fast
 from regard.attention.masks import Mask
@@ -29,7 +30,7 @@ class Context(NamedTuple):
 
     values: Tensor  # (batch, n, width)
     positions: Tensor | None = None  # (n,) or (batch, n), −1 is padding; None: 0, 1, 2 …
-    mask: Mask | None = None  # who may look at whom, beside the rule of the backbone
+    mask: Mask | Edges | None = None  # who may look at whom, beside the rule of the backbone
     units: Tensor | None = None  # (batch, m) the index of the vector that speaks for each unit, −1 is padding
     grid: tuple[int, int, int] | None = None  # frames, rows and columns of the vectors
     stride: tuple[int, int, int] | None = None  # frames, rows and columns of the input for each vector
@@ -39,7 +40,7 @@ class Context(NamedTuple):
         """Return the positions, 0, 1, 2 … if none are given."""
         return default_positions(self.positions, self.values.shape[-2], self.values)
 
-    def rule(self, mask: Mask) -> Mask:
+    def rule(self, mask: Mask) -> Mask | Edges:
         """Return `mask`, combined with the context's own if there is one."""
         return mask if self.mask is None else mask & self.mask
 
@@ -119,6 +120,8 @@ class Attention(Watchable):
     ) -> Tensor:
         k, _ = match_heads(q, k, k)
         chosen = slice(None) if heads is None else list(heads)
+        if isinstance(mask, Edges):
+            return self._along(q, k, mask, q_pos, k_pos, heads)
         scores: Tensor = self.score(q[:, chosen], k[:, chosen])
         if self.bias is not None:
             added = self.bias(q, k, q_pos, k_pos)
@@ -126,8 +129,19 @@ class Attention(Watchable):
         allowed = mask if isinstance(mask, Tensor) else lay(mask, q_pos, k_pos).rows(q_pos)
         if allowed.dim() >= 3 and allowed.shape[-3] > 1:
             allowed = allowed[..., chosen, :, :]
-        normalise = self.normalise.normalise if isinstance(self.normalise, WeightDropout) else self.normalise
-        return normalise(scores, allowed)
+        return undropped(self.normalise)(scores, allowed)
+
+    def _along(
+        self, q: Tensor, k: Tensor, edges: Edges, q_pos: Tensor, k_pos: Tensor, heads: Sequence[int] | None
+    ) -> Tensor:
+        parts: dict[str, Any] = {"score": self.score, "bias": self.bias, "normalise": undropped(self.normalise)}
+        weights, flat = edge_weights(q, k, edges, q_pos=q_pos, k_pos=k_pos, **parts)
+        return dense_weights(weights, flat, len(q), q.shape[-2], k.shape[-2], heads)
+
+
+def undropped(normalise: Normaliser) -> Normaliser:
+    """Return a normaliser without its dropout."""
+    return normalise.normalise if isinstance(normalise, WeightDropout) else normalise
 
 
 New = Callable[[], tuple[Tensor, Tensor]]

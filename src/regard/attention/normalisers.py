@@ -47,6 +47,17 @@ def mean(scores: Tensor, mask: Tensor | None) -> Tensor:
     return allowed / allowed.sum(-1, keepdim=True).clamp(min=1)
 
 
+def symmetric(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """a_ji = 1/√(d_j d_i), d being the number of allowed keys of each: GCN's weights (Kipf and Welling 2017, eq. 2).
+
+    Queries and keys are the same elements.
+    """
+    allowed = torch.ones_like(scores) if mask is None else mask.expand_as(scores).to(scores.dtype)
+    degree = allowed.sum(-1)
+    root = degree.clamp(min=1).rsqrt() * (degree > 0)  # who looks at nobody is looked at by nobody
+    return root.unsqueeze(-1) * allowed * root.unsqueeze(-2)
+
+
 class WeightDropout(nn.Module):
     """Another normaliser, its weights dropped with probability p in training (Srivastava et al. 2014)."""
 

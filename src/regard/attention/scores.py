@@ -5,11 +5,13 @@ a score of your own is any function of that shape.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import leaky_relu
 
 from regard.layers.roles import BETWEEN, Role
 
@@ -116,3 +118,67 @@ class Content(nn.Module):
     def forward(self, q: Tensor | None, k: Tensor) -> Tensor:  # noqa: ARG002
         scores: Tensor = self.theta(k).mT
         return scores
+
+
+class PairScore(nn.Module, ABC):
+    """A score of two parts and what joins them: s_ji = join(queries(q_j), keys(k_i)).
+
+    Parts are computed once for each query and each key; along edges only `join` is computed for each pair.
+    """
+
+    @abstractmethod
+    def queries(self, q: Tensor) -> Tensor:
+        """Return the parts of queries (..., heads, m, d), (..., heads, m, p)."""
+
+    @abstractmethod
+    def keys(self, k: Tensor) -> Tensor:
+        """Return the parts of keys (..., heads, n, d), (..., heads, n, p)."""
+
+    @abstractmethod
+    def join(self, one: Tensor, other: Tensor) -> Tensor:
+        """Return the scores (..., heads) of parts (..., heads, p)."""
+
+    def forward(self, q: Tensor | None, k: Tensor) -> Tensor:
+        one = self.queries(query(q)).transpose(-2, -3).unsqueeze(-3)  # (..., m, 1, heads, p)
+        other = self.keys(k).transpose(-2, -3).unsqueeze(-4)  # (..., 1, n, heads, p)
+        return self.join(one, other).movedim(-1, -3)
+
+
+class GraphAdditive(PairScore):
+    """s_ji = LeakyReLU(a_q · q_j + a_k · k_i), for each head its own a (Veličković et al. 2018, eq. 3)."""
+
+    def __init__(self, heads: int, width: int, slope: float = 0.2) -> None:
+        super().__init__()
+        self.slope = slope
+        self.of_query, self.of_key = (nn.Parameter(torch.empty(heads, width)) for _ in range(2))
+        for weight in (self.of_query, self.of_key):
+            nn.init.xavier_uniform_(weight)
+
+    def queries(self, q: Tensor) -> Tensor:
+        return q @ self.of_query.unsqueeze(-1)
+
+    def keys(self, k: Tensor) -> Tensor:
+        return k @ self.of_key.unsqueeze(-1)
+
+    def join(self, one: Tensor, other: Tensor) -> Tensor:
+        return leaky_relu((one + other).squeeze(-1), self.slope)
+
+
+class GraphDynamic(PairScore):
+    """s_ji = a · LeakyReLU(q_j + k_i), for each head its own a: which key is best depends on the query (Brody et al.
+    2022, eq. 7); by GraphAdditive it does not."""
+
+    def __init__(self, heads: int, width: int, slope: float = 0.2) -> None:
+        super().__init__()
+        self.slope = slope
+        self.functional = nn.Parameter(torch.empty(heads, width))
+        nn.init.xavier_uniform_(self.functional)
+
+    def queries(self, q: Tensor) -> Tensor:
+        return q
+
+    def keys(self, k: Tensor) -> Tensor:
+        return k
+
+    def join(self, one: Tensor, other: Tensor) -> Tensor:
+        return (leaky_relu(one + other, self.slope) * self.functional).sum(-1)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regard.attention.edges import Edges
 from regard.attention.equation import AnyMask, rule_of
 from regard.attention.layer import Attention, New
 from regard.attention.masks import Mask, QueryMask, join_positions
@@ -171,6 +172,8 @@ def looks_back(mask: AnyMask) -> Mask | None:
     rule = rule_of(mask)
     if isinstance(rule, Tensor):
         return None
+    if isinstance(rule, Edges):
+        raise ValueError("edges reach anywhere, so a state cannot follow them step by step: call the layer without one")
     if rule is None or rule.ahead > 0:
         name = "no mask" if rule is None else f"the mask '{rule.name}'"
         raise ValueError(

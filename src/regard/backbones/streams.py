@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Context, Mask, padding
+from regard.attention import Context, Edges, Mask, padding
 from regard.attention.masks import join_positions, permutation
 from regard.backbones.transformer import EncoderLayer
 
@@ -56,8 +56,10 @@ class TwoStream(nn.Module):
         return context._replace(values=x[:, :length], positions=positions), x[:, length:]
 
     @staticmethod
-    def _mask(rule: Mask, positions: Tensor, order: Tensor, targets: Tensor) -> Tensor:
+    def _mask(rule: Mask | Edges, positions: Tensor, order: Tensor, targets: Tensor) -> Tensor:
         """Return (n + targets, n), with (batch, 1) before it where rows differ: built once for all layers."""
+        if isinstance(rule, Edges):
+            raise ValueError("two streams need a rule about positions, and edges are none: choose another model.kind")
         content = (rule & permutation(order)).on(positions, positions).rows(positions)
         query = (rule & permutation(order, itself=False)).on(targets, positions).rows(targets)
         rows = torch.broadcast_shapes(content.shape[:-2], query.shape[:-2])

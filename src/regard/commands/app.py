@@ -41,6 +41,10 @@ Engine = Annotated[
         metavar="torch|ctranslate2|ctranslate2-int8|auto", help="which program searches; auto: the faster one that can"
     ),
 ]
+Nodes = Annotated[
+    str | None,
+    typer.Option("--node", metavar="NAME…", help="only these nodes of a graph, with commas between them"),
+]
 FileFormat = Annotated[
     str | None,
     typer.Option(
@@ -159,6 +163,7 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
     file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="answer the sources of a data file, or every line of a text file")] = None,
     skip_faults: Annotated[bool, typer.Option("--skip-faults", help="answer a line that cannot be read with an empty one, and say so, rather than stop")] = False,
+    node: Nodes = None,
     others: Others = None,
     engine: Engine = "torch",
     device: Device = None,
@@ -189,12 +194,13 @@ def predict(
     model = predicting.load(run, others or [], device)
     changes = predicting.changes(looks, draws, sample=sample or model.task.output.draws)
     engines.use(model, engine, changes, say)
-    plain = not (with_score or as_json)
+    plain = not (with_score or as_json) and model.task.input.naming is None
     if plain and choices is None and text and len(text) == 1 and predicting.stream(model, text[0], changes, sys.stdout):
         return
     lines, origin = predicting.texts(model, text or [], file, say, skip_faults=skip_faults)
     told_of = say if skip_faults else None
-    predicting.predict(model, lines, changes, sys.stdout, origin, with_score=with_score, as_json=as_json, say=told_of)
+    nodes, how = node.split(",") if node else (), {"with_score": with_score, "as_json": as_json}
+    predicting.predict(model, lines, changes, sys.stdout, origin, **how, say=told_of, nodes=nodes)
 
 
 @app.command(short_help="Score a model on known answers.")
@@ -243,6 +249,7 @@ def show(
     answer: Annotated[str | None, typer.Option("--answer", help="look at this answer rather than the model's own")] = None,
     grid: Annotated[bool, typer.Option("--grid", help="every layer and head in one picture")] = False,
     device: Device = None,
+    node: Nodes = None,
     positions: Annotated[bool, typer.Option("--positions", help="the tables of positions in place of a text")] = False,
     colours: Annotated[str, typer.Option("--colours", help="of pictures: regard (dark is large) or lecture (white is large)")] = "regard",
 ) -> None:  # fmt: skip
@@ -262,7 +269,8 @@ def show(
         if positions:
             print(showing.show_positions(model, output))
         else:
-            print(showing.show(model, text or [], output, answer=answer, grid=grid))
+            nodes = node.split(",") if node else ()
+            print(showing.show(model, text or [], output, answer=answer, grid=grid, nodes=nodes))
 
 
 @app.command(short_help="Show what a run is: its data, settings, size and scores.")
@@ -396,27 +404,30 @@ def export(
     print(output)
 
 
-@app.command(short_help="Learn to read dates, describe scenes or hear Morse code; no data needed.")
+@app.command(short_help="Learn from made-up data: dates, scenes, Morse code or communities.")
 def demo(
-    job: Annotated[str, typer.Argument(metavar="[dates|scenes|morse]", help="read dates in many languages, describe pictures, or read Morse code")] = "dates",
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/demo, runs/scenes or runs/morse by default")] = None,
-    minutes: Annotated[float | None, typer.Option(help="time for training; 2 for dates, 4 for scenes and morse")] = None,
+    job: Annotated[str, typer.Argument(metavar="[dates|scenes|morse|communities]", help="read dates in many languages, describe pictures, read Morse code, or name everybody's community in a network of friends")] = "dates",
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/demo for dates, else runs/ and the name of the job")] = None,
+    minutes: Annotated[float | None, typer.Option(help="time for training; 2 for dates, 4 for scenes and morse, 1 for communities")] = None,
     seed: Annotated[int, typer.Option(help="of the data and the training of scenes and morse")] = 1,
 ) -> None:  # fmt: skip
-    """Learn to read dates in many languages, to describe pictures or to read Morse code, and draw where it looked.
+    """Learn to read dates in many languages, to describe pictures, to read Morse code or to find communities, and draw
+    where it looked.
 
     No data needed. Example: regard demo scenes
     """
+    from regard.commands import communities, morse, scenes
     from regard.commands import demo as dates
-    from regard.commands import morse, scenes
 
-    if job not in ("dates", "scenes", "morse"):
-        raise UserError(f"There is no demo {job!r}, expected dates, scenes or morse.")
+    if job not in ("dates", "scenes", "morse", "communities"):
+        raise UserError(f"There is no demo {job!r}, expected dates, scenes, morse or communities.")
     if job == "morse":
         morse.demonstrate(output or Path("runs/morse"), minutes or 4.0, seed)
         return
     if job == "scenes":
         scenes.demonstrate(output or Path("runs/scenes"), minutes or 4.0, seed)
+    elif job == "communities":
+        communities.demonstrate(output or Path("runs/communities"), minutes or 1.0)
     else:
         dates.demonstrate(output or Path("runs/demo"), minutes or 2.0)
 

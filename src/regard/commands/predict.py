@@ -168,6 +168,7 @@ def predict(
     with_score: bool = False,
     as_json: bool = False,
     say: Callable[[str], None] | None = None,
+    nodes: Sequence[str] = (),
 ) -> None:
     """Write the answers to each chunk of lines before the next chunk is read; `origin` is where lines are counted.
 
@@ -176,7 +177,8 @@ def predict(
     """
     refuse_unknown(model, changes)
     number, world = 0, World()
-    for chunk in _known_to_all(chunks, world):
+    for named in _known_to_all(chunks, world):
+        chunk = [text for line in named for text in listed(model, line, nodes)]
         given, fault = (chunk, "") if say else _before_fault(model, chunk, changes)
         while given:
             room = AHEAD - number % AHEAD
@@ -235,6 +237,17 @@ def _fault(model: Model, text: str, changes: dict[str, Any], *, strict: bool = T
     except UserError as error:
         return str(error)
     return ""
+
+
+def listed(model: Model, line: str, units: Sequence[str] = ()) -> list[str]:
+    """Return a text for each thing that a line names: a file may hold several; `units` are those asked for."""
+    input = model.task.input
+    if input.naming is None:
+        if units:
+            raise UserError(f"--node chooses nodes of a graph, and this model reads {input.noun}: leave it out.")
+        return [line]
+    found = input.naming.things(line)
+    return [input.naming.units(text, units) for text in found] if units else found
 
 
 def stream(model: Model, text: str, changes: dict[str, Any], out: TextIO) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard import pictures
+from regard.commands.predict import listed
 from regard.errors import UserError
 from regard.inputs.input import readable
 from regard.inspection import on_sound, page
@@ -32,9 +33,18 @@ def show_positions(model: Model, path: Path) -> Path:
     return pictures.save(pictures.position_tables(names, f"{model.folder.name}: positions"), path)
 
 
-def show(model: Model, texts: Sequence[str], path: Path, *, answer: str | None = None, grid: bool = False) -> Path:
-    """Answer each text (or take `answer`), and write what the suffix of `path` says."""
-    sources = [model.task.input.read(text) for text in texts]
+def show(
+    model: Model,
+    texts: Sequence[str],
+    path: Path,
+    *,
+    answer: str | None = None,
+    grid: bool = False,
+    nodes: Sequence[str] = (),
+) -> Path:
+    """Answer each text (or take `answer`), and write what the suffix of `path` says. `nodes` are units to look at."""
+    named = [text for line in texts for text in (listed(model, line, nodes) if nodes else [line])]
+    sources = [model.task.input.read(text) for text in named]
     answer = None if answer is None else readable(answer)
     _refuse(sources, path, answer, grid)
     kind = path.suffix.lower()

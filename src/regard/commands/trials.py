@@ -9,8 +9,10 @@ from typing import Any
 from regard.runs.build import read
 from regard.runs.folder import quoted
 from regard.runs.model import Model
+from regard.task import Task
 
 LOOKED_AT = 1000  # examples
+MANY = 50  # units of a thing, such as nodes of a graph, that are too many to look at
 COLUMNS = 80  # of a terminal
 AROUND = len("     regard show  '' -o alignment.png")
 
@@ -25,13 +27,20 @@ def example(model: Model) -> str:
     def tried(source: Any) -> str:
         return task.input.text(task.trial(source))
 
-    fitting = (text for source in sources if len(shlex.quote(text := tried(source))) <= room)
+    fitting = (text for source in sources if _few(task, source) and len(shlex.quote(text := tried(source))) <= room)
     if (first := next(fitting, None)) is not None or not sources:
         return first or ""
     shortest = min(sources, key=lambda source: len(task.input.text(source)))
+    if task.input.naming is not None and len(names := task.input.view(shortest).unit_names()) > MANY:
+        return task.input.naming.units(task.input.text(shortest), names[:1])  # a thing of many is looked at by one
     if "an alphabet" not in task.input.offers:  # such as the path of an image, which cannot be cut
         return tried(shortest)
     return tried(task.input.read(_cut(task.input.text(shortest), room)))
+
+
+def _few(task: Task, source: Any) -> bool:
+    """Return True for a thing that can be looked at whole."""
+    return task.input.naming is None or len(task.input.view(source).unit_names()) <= MANY
 
 
 def _telling(text: str) -> bool:

@@ -190,6 +190,8 @@ def split_files(path: Path | str) -> dict[str, list[str]]:
     tree = tree_of(path)
     found: dict[str, list[str]] = {}
     for handle in tree.files if tree is not None else ():
+        if handle.suffix == ".npy":  # an array of a graph, not a file of its own
+            return {}
         words = re.split(r"[._-]", handle.name.lower())
         split = next((SPLITS[word] for word in words[:-1] if word in SPLITS), None)
         if split is not None:
@@ -216,6 +218,10 @@ def leaf_files(path: Path | str) -> list[str]:
     """Return the files on disk that a data path stands for: itself, those of a folder, or the archive."""
     tree = tree_of(path)
     if tree is None:
+        parent = Path(path).parent
+        part = Path(path).name in SPLITS.values() or re.fullmatch(r"fold\d+", Path(path).name)
+        if part and parent.exists() and not Path(path).exists():  # cora.npz/train is a part of cora.npz
+            return leaf_files(parent)
         member = None if Path(path).exists() else member_of(path)
         parts = (Path(path), *Path(path).parents)  # a part of a file, such as arrays.npz/train, is in that file
         return [member.path if member else str(next((part for part in parts if part.is_file()), path))]

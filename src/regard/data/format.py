@@ -32,6 +32,8 @@ class Format:
     input: str = "tokens"  # the input that reads the sources
     names: tuple[str, ...] = ()  # of the columns, where they have any
     between: str = "\t"  # joins the columns of a source
+    splits: tuple[tuple[str, str], ...] = ()  # the parts of one file that are for training, validation and test
+    cut: bool = False  # these parts are not stated in the file: without its own validation data, some of it is held out
     why: str = field(default="", compare=False)  # the evidence
 
     @property

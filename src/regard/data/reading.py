@@ -14,6 +14,7 @@ from regard.data.aligned import read_aligned
 from regard.data.class_folders import read_class_folders
 from regard.data.example import Example, TextExample
 from regard.data.format import SAMPLE_LINES, Format
+from regard.data.graphs import read_graph_tables, read_graphs
 from regard.data.images import read_folders, read_idx, read_list, read_npz
 from regard.data.labelled import read_labelled
 from regard.data.lines import (
@@ -69,9 +70,12 @@ def read_examples(
     report = on_fault or refuse
     check_encoding(encoding)
     form = form or recognise(paths, encoding=encoding)
-    if form.kind == "folders":
+    if form.kind in WHOLE:
         for path in paths:
-            yield from read_class_folders(path, form, report, encoding)
+            yield from WHOLE[form.kind](path, form, report, encoding)
+        return
+    if form.kind == "graph tables":
+        yield from read_graph_tables(paths, form, report, encoding)
         return
     if form.input != "tokens":  # which opens archives itself
         for path in paths:
@@ -88,6 +92,8 @@ def read_examples(
         yield from read(path, form, report, encoding)
 
 
+# Folders and archives that are no lists of files.
+WHOLE: dict[str, Callable[..., Iterator[Example[Any, Any]]]] = {"folders": read_class_folders, "graphs": read_graphs}
 READERS: dict[str, Callable[[Path | str, Format, OnFault, str], Iterator[Example[Any, Any]]]] = {
     "tsv": read_table,
     "csv": read_table,

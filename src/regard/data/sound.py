@@ -229,7 +229,7 @@ def resampled(samples: NDArray[np.float32], rate: int, wanted: int) -> NDArray[n
     """Return samples at another rate, by a polyphase filter."""
     if rate == wanted:
         return samples
-    from scipy.signal import resample_poly  # type: ignore[import-untyped]
+    from scipy.signal import resample_poly
 
     common = math.gcd(rate, wanted)
     found: NDArray[np.float32] = resample_poly(samples, wanted // common, rate // common).astype(np.float32)

@@ -14,11 +14,13 @@ from regard.data.recognition import Files
 from regard.errors import UserError
 from regard.inputs.frames import Frames
 from regard.inputs.input import Input
+from regard.inputs.nodes import Nodes
 from regard.inputs.patches import Patches
 from regard.inputs.tokens import Tokens
 
 # In the order in which they are tried on a file: text last, for everything can be read as text.
 INPUTS: dict[str, type[Input[Any]]] = {
+    "nodes": Nodes,
     "patches": Patches,
     "frames": Frames,
     "tokens": Tokens,

@@ -92,7 +92,7 @@ def _between(places: Tensor, start: np.ndarray, length: np.ndarray) -> Tensor:
 
 def shares(alpha: float, draws: Draws) -> Tensor:
     """Return λ = max(u, 1 − u), u of a beta distribution B(α, α), for each row (Zhang et al. 2018)."""
-    from scipy.special import betaincinv  # type: ignore[import-untyped]
+    from scipy.special import betaincinv
 
     found = betaincinv(alpha, alpha, draws.uniform(MIXES)[:, 0].astype(np.float64).clip(1e-6, 1 - 1e-6))
     return torch.from_numpy(np.maximum(found, 1 - found).astype(np.float32))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from regard.attention import Mask
+from regard.attention import Edges, Mask
 from regard.config import Section
 from regard.data.draws import Draws
 from regard.data.format import Format
@@ -51,7 +51,7 @@ class Source(NamedTuple):
 
     values: tuple[Tensor, ...]  # ids (batch, n), frames (batch, n, width) …
     positions: Tensor  # (n,) or (batch, n); −1 is padding
-    mask: Mask | None = None  # who may look at whom, where that is part of the input
+    mask: Mask | Edges | None = None  # who may look at whom, where that is part of the input
     units: Tensor | None = None  # (batch, m): the vector that speaks for each unit, −1 for none; None: each for itself
     change: Tensor | None = None  # (batch, 2, 3): the affine map from places (x, y) here to those in the source
     shares: Tensor | None = None  # (batch,): of the first of two that are mixed; the second ones' targets follow
@@ -71,6 +71,13 @@ class Batch(NamedTuple):
     target: Any
 
 
+class Naming(NamedTuple):
+    """Things that an argument of the command line names, where that is not simply the thing itself."""
+
+    things: Callable[[str], list[str]]  # a text for each thing: a file may hold several
+    units: Callable[[str, Sequence[str]], str]  # the text that names some units of a thing alone
+
+
 Chosen = tuple[dict[str, Any], dict[str, str]]  # sections of settings, and the reason for each that was chosen
 
 
@@ -82,6 +89,7 @@ class Input(ABC, Generic[S]):
     offers: ClassVar[frozenset[str]] = frozenset()  # what outputs may need: "an alphabet", "units to label"
     fields: tuple[Field, ...]  # of a stored row
     alphabet: Tokenizer | None = None  # of its elements, where they are chosen from one
+    naming: ClassVar[Naming | None] = None  # how an argument of the command line names things; None: it is one
     marks: Marks = Marks.NONE
     mixes: bool = False  # in training each row is mixed with another one, which stands behind all rows of a batch
 

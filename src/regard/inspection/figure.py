@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def figure_of(exhibit: Exhibit, *, grid: bool) -> Picture:
-    """Draw weights between two sides as a heat map, weights on one side as a strip, or all heads as a grid."""
+    """Draw a graph, weights between two sides as a heat map, weights on one side as a strip, or all heads as a grid."""
+    if exhibit.sketch is not None:
+        return pictures.graph(exhibit.sketch)
     drawing = exhibit.drawing
     if drawing is None:
         raise UserError("This model has no attention between target and source: there is no alignment to draw.")

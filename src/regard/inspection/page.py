@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from regard.errors import UserError
 from regard.inspection.sound import SoundView
 from regard.inspection.view import Drawing, View
+from regard.pictures.sketch import Sketch
 from regard.text.display import visible
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Exhibit:
     drawing: Drawing | None = None
     view: View | None = None  # of a source that is a picture
     sound: SoundView | None = None  # of a source that is a recording
+    sketch: Sketch | None = None  # where the source is a graph
 
     @classmethod
     def of(cls, source: View, target: View, maps: Sequence[Map], text: str, drawing: Drawing | None = None) -> Self:
@@ -206,6 +208,7 @@ def _packed(exhibit: Exhibit, where: str) -> dict[str, Any]:
             for side, words in exhibit.all_words().items()
         },
         "picture": None if exhibit.view is None else _packed_picture(exhibit.view),
+        "scene": None if exhibit.sketch is None else _packed_scene(exhibit.sketch),
         "maps": [packed_map(exhibit, a_map, f"{where}, map {a_map.name!r}") for a_map in exhibit.maps],
     }
 
@@ -222,6 +225,17 @@ def _packed_picture(view: View) -> dict[str, Any]:
     png = base64.b64encode(file.getvalue()).decode()
     tall, wide = view.picture.shape[:2]
     return {"png": png, "rows": rows, "columns": columns, "ratio": wide / tall}
+
+
+def _packed_scene(drawn: Sketch) -> dict[str, Any]:
+    """Return the places of nodes, edges, and what is known of each node."""
+    return {
+        "places": np.round(drawn.places, 4).tolist(),
+        "edges": drawn.edges.tolist(),
+        "groups": [None if group is None else visible(group) for group in drawn.groups],
+        "centres": [*drawn.centres],
+        "title": one_line(drawn.title),
+    }
 
 
 def packed_map(exhibit: Exhibit, a_map: Map, where: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Watchable
+from regard.attention import Edges, Watchable
 from regard.attention.equation import AnyMask, rule_of
 
 _watching: ContextVar[int] = ContextVar("watching", default=0)
@@ -241,6 +241,8 @@ def _record(
         q, q_pos = q[..., index, :].clone(), q_pos[..., index].clone()
         if isinstance(mask, Tensor) and mask.shape[-2] > 1:
             mask = mask[..., index, :]
+        if isinstance(mask, Edges):
+            mask = mask.receiving(index, given["q"].shape[-2])
     assert isinstance(module, Watchable)
     # The rule alone: a laid mask would keep its matrix alive.
     seen.calls.append(Call(module, q, given["k"].detach(), rule_of(mask), q_pos, given["k_pos"]))

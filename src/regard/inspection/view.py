@@ -15,6 +15,16 @@ from regard.inspection.sound import SoundView
 CLASS = "▷"  # the class token, which has no place
 
 
+@dataclass(frozen=True, eq=False)
+class GraphView:
+    """Vectors that are nodes of a graph: edges (e, 2) from senders to receivers, what is known of each node, and the
+    nodes that somebody asked about; none: all."""
+
+    edges: NDArray[np.int64]
+    known: Sequence[str | None] | None = None
+    centres: Sequence[int] = ()
+
+
 @dataclass(frozen=True)
 class View:
     """A name for each vector that a network looks at. Where several vectors make up one thing that people read, as
@@ -31,6 +41,8 @@ class View:
     sound: SoundView | None = None  # of a recording: its vectors are columns of its spectrogram
     picture: NDArray[np.uint8] | None = None  # (rows, columns, 3)
     grid: tuple[int, int] | None = None  # the last vectors are its places, row by row; those before have no place
+    listed: bool = False  # units have no order to read them in: each stands on a line of its own
+    scene: GraphView | None = None
 
     @classmethod
     def of_picture(cls, picture: NDArray[np.uint8] | None, grid: tuple[int, int], marks: int = 0) -> View:

@@ -48,3 +48,5 @@ class Stem:
     whole: Callable[[int], nn.Module] | None = None
     pixels: Callable[[Shape], nn.Module] | None = None
     marks: Marks = Marks.NONE
+    reach: int = 0  # layers along edges, where the network has such: as many hops away it sees
+    edges: int = 0  # width of the features of edges that the network wants

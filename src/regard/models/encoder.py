@@ -36,7 +36,7 @@ def encoder(
     attentions = [made.own(width, heads, number, length, both=True) for number in range(layers)]
     first, *places = (made.before(number, length, width) for number in range(layers))
     blocks = stack(attentions, width, hidden, dropout, norm=norm, activation=activation, places=[None, *places])
-    return Stem(width, first, dropout), Encoder(*blocks, mask=seen_from(reach))
+    return Stem(width, first, dropout, reach=layers), Encoder(*blocks, mask=seen_from(reach))
 
 
 def seen_from(reach: tuple[int, int] | None) -> Mask:

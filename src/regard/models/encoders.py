@@ -12,14 +12,20 @@ from regard.models.cnn import cnn
 from regard.models.convolution import convolution
 from regard.models.encoder import deepsets, encoder
 from regard.models.gpt import gpt
+from regard.models.graph import gat, gcn, graph_convolution
 from regard.models.lstm import bilstm
 from regard.models.picture_settings import CnnKind, SwinKind, ViTKind
 from regard.models.settings import (
+    AlongEdges,
     BertKind,
     ConformerKind,
     ConvolutionEncoderKind,
     DeepSetsKind,
+    GatKind,
+    Gatv2Kind,
+    GcnKind,
     GptEncoderKind,
+    GraphConvolutionKind,
     PyramidKind,
     RecurrentEncoderKind,
     TransformerEncoderKind,
@@ -42,6 +48,7 @@ Encoding = (
     | ConformerKind
     | PyramidKind
     | WindowKind
+    | AlongEdges
 )
 
 
@@ -65,6 +72,12 @@ def encoder_of(model: Encoding, longest: int) -> tuple[Stem, nn.Module]:
         return swin(**parts)
     if isinstance(model, ConvolutionEncoderKind):
         return convolution(length=longest + 2, **parts)
+    if isinstance(model, GatKind):
+        return gat(**parts, dynamic=isinstance(model, Gatv2Kind))
+    if isinstance(model, GcnKind):
+        return gcn(**parts)
+    if isinstance(model, GraphConvolutionKind):
+        return graph_convolution(**parts)
     if isinstance(model, DeepSetsKind):
         return deepsets(**parts)
     if isinstance(model, GptEncoderKind):

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from regard.models.settings import (
+    AlongEdges,
     BertKind,
     ConformerKind,
     ConvolutionEncoderKind,
@@ -103,6 +104,7 @@ SourceEncoder = Annotated[
     | DeepSetsKind
     | ViTKind
     | CnnKind
-    | SwinKind,
+    | SwinKind
+    | AlongEdges,
     Field(discriminator="kind"),
 ]

@@ -55,6 +55,7 @@ class Kind(Section):
     """A kind of model."""
 
     sizes: ClassVar[dict[str, dict[str, int]]] = {}  # named ones
+    drops_last: ClassVar[bool] = True  # features are dropped before the output layer
 
     kind: str
     width: int
@@ -375,6 +376,54 @@ class DeepSetsKind(Kind):
 
     def parameters(self) -> int:
         return self.width**2
+
+
+# ---- networks along edges --------------------------------------------------------------------------------------------
+
+
+class GraphLayers(Kind):
+    """Layers in which each node looks along its edges."""
+
+    drops_last: ClassVar[bool] = False  # the layers drop their own, before they look along the edges
+
+    layers: int = Field(2, ge=1, le=100, description="layers: as many hops away a node sees")
+    width: int = Field(64, ge=2, le=65536, description="width of the features of a node")
+    dropout: DropoutRate = 0.5
+    skip: bool = Field(False, description="each layer is added to what went into it")
+    norm: bool = Field(False, description="layer normalisation after each layer")
+    edge_width: int = Field(0, ge=0, le=4096, description="width of what the features of an edge say; 0: unused")
+
+    def parameters(self) -> int:
+        return 2 * self.layers * self.width**2
+
+
+class GcnKind(GraphLayers):
+    """GCN (Kipf and Welling 2017)."""
+
+    kind: Literal["gcn"] = Field("gcn", description="which network: weights along edges from degrees alone")
+
+
+class GraphConvolutionKind(GraphLayers):
+    """σ(θ₁ᵀ x_j + Σ θ₂ᵀ x_i) over the neighbours i of j."""
+
+    kind: Literal["graph"] = Field("graph", description="which network: a node and the sum of its neighbours")
+
+
+class GatKind(GraphLayers):
+    """GAT (Veličković et al. 2018)."""
+
+    kind: Literal["gat"] = Field("gat", description="which network: attention along edges")
+    heads: int = Field(8, ge=1, le=4096, description="attention heads; they divide the width; the last layer has one")
+    attention_dropout: DropoutRate = Field(0.0, description="share of edges dropped in training")
+
+
+class Gatv2Kind(GatKind):
+    """GATv2 (Brody et al. 2022)."""
+
+    kind: Literal["gatv2"] = Field("gatv2", description="which network: attention along edges, GATv2")  # type: ignore[assignment]
+
+
+AlongEdges = GcnKind | GraphConvolutionKind | GatKind | Gatv2Kind
 
 
 class OwnEncoder(Section):

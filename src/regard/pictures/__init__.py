@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from regard.lazy import lazily
 
 if TYPE_CHECKING:
+    from regard.pictures.graphs import graph
     from regard.pictures.maps import alignment, grid
     from regard.pictures.mask_gallery import mask, masks
     from regard.pictures.overlays import confusion, contact_sheet, overlay
@@ -28,6 +29,7 @@ __all__ = [
     "confusion",
     "contact_sheet",
     "curves",
+    "graph",
     "grid",
     "mask",
     "masks",
@@ -42,6 +44,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "graphs": ["graph"],
     "mask_gallery": ["mask", "masks"],
     "plots": ["curves", "position_tables", "sinusoidal_products", "sinusoidal_table", "sinusoidal_variance"],
     "maps": ["alignment", "grid"],

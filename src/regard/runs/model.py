@@ -15,7 +15,7 @@ from regard.inspection.figure import figure_of
 from regard.network import Network
 from regard.outputs.output import Held
 from regard.runs import checkpoint, checksums, locations, settings, upgrade
-from regard.runs.build import files_of, load_parts, read, unfilled
+from regard.runs.build import files_of, form_of, load_parts, read, unfilled
 from regard.runs.folder import WEIGHTS
 from regard.task import Task
 
@@ -86,7 +86,8 @@ class Model:
     def sources_and_held(self, paths: Paths) -> tuple[list[str], Held]:
         """Return the keys of a file's examples in their order, and what to evaluate on: an output may join examples."""
         names = [paths] if isinstance(paths, str | Path) else list(paths)
-        examples = list(read(self.config, names))
+        tests = [path for part, path in form_of(self.config, names).splits if part == "test"]
+        examples = list(read(self.config, [*tests, *names[1:]] if tests else names))
         held = self.task.held(examples)
         if not held.items:
             raise nothing_in(names, self.task.output.reads)

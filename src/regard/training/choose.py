@@ -10,6 +10,7 @@ from regard import inputs
 from regard.config import Config
 from regard.data.example import UNITS, counted
 from regard.data.folders import split_files, splits_in
+from regard.data.format import Format
 from regard.data.images import splits_of_images
 from regard.data.lines import Fault
 from regard.data.survey import Survey, take_survey
@@ -38,6 +39,7 @@ def choose(
     """
     train, valid, test = split_paths(train, valid, test)
     form = inputs.recognise(train, task and OUTPUTS[task].reads, encoding, format=format, columns=columns)
+    train, valid, test = parts_of(form, train, valid, test)
     name = task or form.task
     refuse_unfit(name, form.input)
     input, output = INPUTS[form.input], OUTPUTS[name]
@@ -81,6 +83,16 @@ def choose(
         reasons,
         seen,
     )
+
+
+def parts_of(
+    form: Format, train: Sequence[str], valid: Sequence[str], test: Sequence[str]
+) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+    """Return the parts of one file that has examples for training, validation and test; those given count first."""
+    if not form.splits or (form.cut and valid):
+        return train, valid, test
+    found = {name: [path] for name, path in form.splits}
+    return [*found["train"], *train[1:]], valid or found.get("valid", []), test or found.get("test", [])
 
 
 def split_paths(

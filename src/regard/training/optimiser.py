@@ -94,7 +94,7 @@ def players_of(network: Network, turns: tuple[str, ...]) -> dict[str, Player]:
 
 def optimiser(
     network: nn.Module, how: Training, *, fused: bool, players: Mapping[str, Player] | None = None
-) -> torch.optim.AdamW:
+) -> torch.optim.Adam:
     """Build the optimiser of the settings, with groups of its own for each player; without any there is one.
 
     Tables and vectors do not decay. Muon takes matrices between states; tables and output layers are AdamW's anyway.
@@ -120,5 +120,9 @@ def optimiser(
             {"params": matrices, "weight_decay": how.decay, "orthogonal": False, "factor": player.rate},
             {"params": rest, "weight_decay": 0.0, "orthogonal": False, "factor": player.rate},
         ]
-    kind = Muon if muon else torch.optim.AdamW
-    return kind([group for group in groups if group["params"]], lr=how.rate, betas=(0.9, 0.98), eps=1e-9, fused=fused)
+    # Adam divides the gradient of the decay by its size, as it does with that of the loss: weights that no example
+    # needs are soon 0. That is the L2 penalty of papers on small graphs.
+    kinds: dict[str, type[torch.optim.Adam]] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "muon": Muon}
+    return kinds[how.optimiser](
+        [group for group in groups if group["params"]], lr=how.rate, betas=(0.9, 0.98), eps=1e-9, fused=fused
+    )

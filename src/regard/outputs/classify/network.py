@@ -23,7 +23,8 @@ def pooled(config: ClassifySettings, input: Input[Any], answers: int, measure: M
     if language and input.alphabet is None:
         raise ValueError("model.language predicts the next element of an alphabet, and this input has none")
     states = pool(how.pooling, model.width, how.forgetting)
-    head = ClassifyHead(states, model.width, answers, dropout=model.dropout, measure=measure, language=language)
+    dropout = model.dropout if model.drops_last else 0.0
+    head = ClassifyHead(states, model.width, answers, dropout=dropout, measure=measure, language=language)
     return input, Network(input.module(stem), backbone, head)
 
 

@@ -22,6 +22,7 @@ from regard.inspection import page
 from regard.inspection.invariants import difference
 from regard.inspection.page import Exhibit
 from regard.inspection.recording import Seen
+from regard.inspection.scenes import refuse_crowd, sketch
 from regard.inspection.view import Drawing, View, refuse_unseeable
 from regard.models.encoder import Each
 from regard.network import Network
@@ -154,6 +155,7 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant):
     # ---- looking --------------------------------------------------------------------------------------------------
 
     def looked_at(self, passes: Passes, source: Any, answer: str | None) -> Label:
+        refuse_crowd(passes.input.view(source), passes.input.text(source))
         count = len(passes.input.encode([source])[0][0])
         refuse_unseeable(passes.input.text(source), count, min(passes.most, SHOWN))
         own = self.answers(passes, [source], None)[0]
@@ -168,6 +170,9 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant):
         influence = view.filled(passes.influence(looked.batch, looked.batch.target))
         if not any(m.rows == "target" for m in maps):
             maps.insert(0, page.influence(influence))
+        if view.scene is not None:
+            decided = self._decided(passes.network, looked.seen) or (influence[0], "size of the gradient")
+            return _sketched(view, answer, maps, *decided)
         if passes.input.marks:
             view = replace(view, groups=None)
         shown = Exhibit.of(view, View([answer.label]), maps, passes.input.text(source))
@@ -214,3 +219,13 @@ def _references(items: Sequence[Item]) -> list[list[str]]:
 
 def _sides(name: str) -> tuple[page.Side, page.Side]:
     return ("target", "source") if name.startswith("head") else ("source", "source")
+
+
+def _sketched(view: View, label: Label, found: Sequence[page.Map], shades: NDArray[np.float32], what: str) -> Exhibit:
+    """Return the exhibit of a graph: nodes by how much they decided, edges by the weights along them."""
+    inside = [one for one in found if one.rows == "source"]
+    layers = [layer for one in inside for layer in np.asarray(one.weights)]
+    title = f"{label.label}  ({100 * label.probabilities[label.label]:.0f} %)   nodes: {what}"
+    drawn = sketch(view, layers[-1:], title, shades=shades)
+    decided = page.Map(f"which nodes decided ({what})", "target", "source", np.asarray(shades)[None, None, None])
+    return Exhibit(view.names, [label.label], [decided, *inside], title, sketch=drawn)

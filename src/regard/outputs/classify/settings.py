@@ -11,6 +11,7 @@ from regard.data.survey import Survey
 from regard.inputs.input import Chosen
 from regard.models.picture_settings import CnnKind, SwinKind, ViTKind
 from regard.models.settings import (
+    AlongEdges,
     BertKind,
     ConformerKind,
     ConvolutionEncoderKind,
@@ -34,7 +35,8 @@ AnyEncoder = Annotated[
     | SwinKind
     | ConformerKind
     | PyramidKind
-    | WindowKind,
+    | WindowKind
+    | AlongEdges,
     Setting(discriminator="kind"),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import tee
@@ -23,14 +24,17 @@ from regard.inference.passes import Passes
 from regard.inputs.input import Batch, Chosen, Input, Row, Source, Use
 from regard.inspection import page
 from regard.inspection.page import Exhibit
+from regard.inspection.scenes import refuse_crowd, sketch
 from regard.inspection.sound import SoundView, runs
 from regard.inspection.view import Drawing, View, refuse_unseeable
 from regard.layers.crf import CRF
 from regard.models.encoders import encoder_of
 from regard.models.settings import (
+    AlongEdges,
     BertKind,
     ConformerKind,
     ConvolutionEncoderKind,
+    DeepSetsKind,
     PyramidKind,
     RecurrentEncoderKind,
     TransformerEncoderKind,
@@ -71,7 +75,9 @@ class TagSettings(Config):
         | PyramidKind
         | WindowKind
         | ConvolutionEncoderKind
-        | BertKind,
+        | BertKind
+        | DeepSetsKind
+        | AlongEdges,
         Setting(discriminator="kind"),
     ] = RecurrentEncoderKind()
     output: ChoiceSettings = ChoiceSettings()
@@ -85,6 +91,7 @@ class Tagging:
     tags: list[str]
     probabilities: list[float]
     score: float
+    listed: bool = False  # each unit stands on a line of its own
 
     def __add__(self, other: Tagging) -> Tagging:
         """Join the taggings of two parts."""
@@ -121,7 +128,11 @@ class Tag(Supervised[Tagging], Chooses, Details):
         input = input.marked(stem.marks)
         choice: Choice = CRF.of(self.classes.names) if config.output.kind == "crf" else Independent()
         smoothing = config.training.smoothing
-        head = TagHead(model.width, len(self.classes), choice, dropout=model.dropout, smoothing=smoothing)
+        dropout = model.dropout if model.drops_last else 0.0
+        head = TagHead(model.width, len(self.classes), choice, dropout=dropout, smoothing=smoothing)
+        if not model.drops_last:  # the head's matrix is the last of the network's own, and begins as these do
+            torch.nn.init.xavier_uniform_(head.output.weight)
+            torch.nn.init.zeros_(head.output.bias)
         return input, Network(input.module(stem), backbone, head)
 
     # ---- training -------------------------------------------------------------------------------------------------
@@ -171,8 +182,8 @@ class Tag(Supervised[Tagging], Chooses, Details):
     def answers(self, passes: Passes, sources: Sequence[Any], how: Any, first: int = 0) -> list[Tagging]:
         del how, first
         found = self.tagged(passes, passes.input.encode(sources))
-        names = [passes.input.view(source).unit_names() for source in sources]
-        return [replace(one, words=words) for one, words in zip(found, names, strict=True)]
+        views = [passes.input.view(source) for source in sources]
+        return [replace(one, words=v.unit_names(), listed=v.listed) for one, v in zip(found, views, strict=True)]
 
     def held_answers(self, passes: Passes, held: Held, how: Any, *, quick: bool) -> list[Tagging]:
         del how, quick
@@ -222,6 +233,9 @@ class Tag(Supervised[Tagging], Chooses, Details):
     def as_text(self, answer: Tagging) -> Lines:
         if self.metric == "segments" and answer.words:
             return [(answer.score, " ".join(f"{label}@{a}-{b}" for a, b, label in _stretches(answer)))]
+        if answer.listed:
+            units = zip(answer.words, answer.tags, answer.probabilities, strict=True)
+            return [(math.log(max(share, 1e-300)), f"{word}\t{tag}") for word, tag, share in units]
         line = " ".join(f"{word}/{tag}" for word, tag in zip(answer.words, answer.tags, strict=True))
         return [(answer.score if answer.words else None, line)]
 
@@ -232,7 +246,12 @@ class Tag(Supervised[Tagging], Chooses, Details):
 
     def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
         kind: metrics.Kind = "segments" if self.metric == "segments" else "tags"
-        return metrics.evaluate(*_labelled(answers, items), kind=kind, samples=samples)
+        found, expected = _labelled(answers, items)
+        if len(items) == 1 and kind == "tags":  # there is one row: its units are drawn in its place
+            tags = zip(split_words(found[0]), split_words(expected[0][0]), strict=True)
+            rows = [(own, [right]) for own, right in tags]
+            found, expected = [own for own, _ in rows], [right for _, right in rows]
+        return metrics.evaluate(found, expected, kind=kind, samples=samples)
 
     def details(self, passes: Passes, items: Sequence[Item], answers: Sequence[str]) -> str:  # noqa: ARG002
         """Return the confusion matrix, where tags are few enough to look at."""
@@ -246,8 +265,12 @@ class Tag(Supervised[Tagging], Chooses, Details):
     def looked_at(self, passes: Passes, source: Any, answer: str | None) -> Tagging:
         view = passes.input.view(source)
         words = view.unit_names()
-        refuse_unseeable(passes.input.text(source), len(words), SHOWN if view.sound is None else FRAMES, "words")
-        refuse_unseeable(passes.input.text(source), len(view.names), passes.most)
+        if view.scene is None:
+            most = SHOWN if view.sound is None else FRAMES
+            refuse_unseeable(passes.input.text(source), len(words), most, "words")
+            refuse_unseeable(passes.input.text(source), len(view.names), passes.most)
+        else:
+            refuse_crowd(view, passes.input.text(source))
         if answer is None:
             return self.answers(passes, [source], self.how)[0]
         tags = split_words(answer)
@@ -259,6 +282,9 @@ class Tag(Supervised[Tagging], Chooses, Details):
 
     def exhibit(self, passes: Passes, source: Any, answer: Tagging, looked: Looked) -> Exhibit:
         view, batch = passes.input.view(source), looked.batch
+        if view.scene is not None:
+            found = page.maps(looked.seen, lambda _: ("source", "source"))
+            return _sketched(view, answer, found, passes.input.text(source))
         rows = np.asarray(range(len(view.names)) if view.units is None else view.units)
         maps = [
             page.Map(m.name, "target", "source", view.columns(np.asarray(m.weights)[..., rows, :]))
@@ -314,6 +340,22 @@ def _stretches(answer: Tagging) -> list[tuple[str, str, str]]:
     """Return the first unit, the one behind the last, and the label of each run of units with one label."""
     ends = [*answer.words, "end"]
     return [(ends[start], ends[end], label) for start, end, label in runs(answer.tags)]
+
+
+def _sketched(view: View, tagging: Tagging, found: Sequence[page.Map], text: str) -> Exhibit:
+    """Return the exhibit of units that are nodes of a graph: drawn with the weights along their edges."""
+    units = range(len(view.names)) if view.units is None else view.units
+    tags = dict(zip(units, tagging.tags, strict=True))
+    layers = [layer for one in found for layer in np.asarray(one.weights)]
+    asked = [f"{view.names[i]} → {tags[i]}" for i in (view.scene.centres if view.scene else ()) if i in tags]
+    title = f"{', '.join(asked[:3])}   ({text.rpartition('/')[2]})" if asked else text
+    groups = [tags.get(i) for i in range(len(view.names))] if len(tags) == len(view.names) and not asked else None
+    drawn = sketch(view, layers, title, groups, legend="answer" if groups else "label in the file")
+    kept = np.asarray(drawn.kept)
+    maps = [replace(one, weights=np.asarray(one.weights)[..., kept, :][..., kept]) for one in found]
+    if not maps:
+        maps = [page.Map("no attention", "source", "source", np.zeros((1, 1, len(kept), len(kept))))]
+    return Exhibit(drawn.names, tagging.tags, maps, text, sketch=drawn)
 
 
 def _labelled(answers: Sequence[str], items: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
