@@ -136,7 +136,7 @@ def test_a_layer_has_a_rule_of_its_own() -> None:
     for given_mask in (padding, padding.at(where), None):
         assert layer(x, None, where, given_mask)[0].allclose(plain(x, None, where, own)[0], atol=1e-6)
     assert layer(x, mask=causal)[0].allclose(plain(x, mask=own & causal)[0], atol=1e-6)
-    with pytest.raises(ValueError, match="takes a rule"):
+    with pytest.raises(ValueError, match="takes a rule, found Tensor"):
         layer(x, mask=torch.ones(30, 30, dtype=torch.bool))
 
 

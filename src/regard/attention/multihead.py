@@ -164,7 +164,9 @@ def unfused(network: nn.Module) -> list[str]:
     """Return a sentence for each reason why multi-head attentions of a network go without the fused kernel."""
     inside = (layer.attention for layer in network.modules() if isinstance(layer, MultiHead))
     found = [attention for attention in inside if isinstance(attention, Attention)]
-    parts = [{"score": a.score, "bias": a.bias, "normalise": a.normalise, "mix": a.mix} for a in found]
+    parts: list[dict[str, Any]] = [
+        {"score": a.score, "bias": a.bias, "normalise": a.normalise, "mix": a.mix} for a in found
+    ]
     whys = Counter(reason(**each) for each in parts if not is_linear(**each))  # which has a fast form of its own
     return [f"{count} of {len(found)} attentions take the plain form: {why}" for why, count in whys.items() if why]
 
@@ -172,8 +174,8 @@ def unfused(network: nn.Module) -> list[str]:
 def _both(own: Mask, given: AnyMask, positions: Tensor) -> QueryMask:
     """Return a layer's own rule beside the one that it is called with."""
     rule = rule_of(given)
-    if isinstance(rule, Tensor):
-        raise ValueError(f"a layer with the mask '{own.name}' of its own takes a rule, found a tensor")
+    if rule is not None and not isinstance(rule, Mask):
+        raise ValueError(f"a layer with the mask '{own.name}' of its own takes a rule, found {type(rule).__name__}")
     return ((rule or padding) & own).at(given.q_pos if isinstance(given, QueryMask | Laid) else positions)
 
 
