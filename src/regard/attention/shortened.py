@@ -19,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from regard.attention.equation import AnyMask, check, default_positions, match_heads, rule_of
 from regard.attention.layer import Context, State, Watchable
-from regard.attention.masks import padding
+from regard.attention.masks import Mask, padding
 from regard.layers.roles import BETWEEN, Role
 
 
@@ -96,7 +96,7 @@ def refuse_masks(mask: AnyMask) -> None:
     """Refuse any mask but padding."""
     rule = rule_of(mask)
     if rule is not None and rule is not padding:
-        name = "a tensor" if isinstance(rule, Tensor) else f"'{rule.name}'"
+        name = f"'{rule.name}'" if isinstance(rule, Mask) else type(rule).__name__
         raise ValueError(
             "Linformer mixes all positions into each of its keys, so that a mask cannot take some of them away: "
             f"expected no mask but padding, got {name}. Use linear, performer, local or bigbird attention"
