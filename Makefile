@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint types unit soak bench-attention bench-language bench-train bench-memory bench-decode bench-serve bench-bleu clean
+.PHONY: demo test lint types unit soak bench-attention bench-long bench-language bench-train bench-memory bench-decode bench-serve bench-bleu clean
 
 demo: .venv/installed
 	$(BIN)/regard demo
@@ -28,6 +28,9 @@ soak: .venv/tested
 bench-attention: .venv/tested
 	$(BIN)/python benchmarks/attention.py
 
+bench-long: .venv/tested benchmarks/peers/long/installed
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/long.py --plot docs/pictures/efficient.png
+
 bench-language: .venv/tested
 	$(BIN)/python benchmarks/language.py
 
@@ -46,6 +49,11 @@ bench-serve: .venv/tested
 DATA ?= data/multi30k
 bench-bleu: .venv/tested
 	$(BIN)/python benchmarks/reaching.py $(DATA)
+
+benchmarks/peers/long/installed: | .venv/installed
+	$(BIN)/pip install -q --no-deps --target benchmarks/peers/long performer-pytorch==1.1.4 linformer==0.2.3 \
+	    local-attention==1.11.2 einops axial-positional-embedding hyper-connections
+	@touch $@
 
 benchmarks/peers/env/installed: benchmarks/peers/requirements.txt
 	$(PYTHON) -m venv benchmarks/peers/env

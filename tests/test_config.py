@@ -70,7 +70,7 @@ def test_a_named_size_stands_for_its_numbers(tmp_path: Path) -> None:
     ("training.rate=fast", "training.rate: input should be a valid number.*found 'fast'"),
     ("training.rate=-1", "training.rate: input should be greater than 0, found -1"),
     ("decoding.factor=1e308", "decoding.factor: input should be less than or equal to 1000000"),
-    ("model.norm=middle", "model.norm: input should be 'pre' or 'post', found 'middle'"),
+    ("model.norm=middle", "model.norm: input should be 'pre', 'post' or 'deep', found 'middle'"),
     ("model.kind=cnn", "does not match any of the expected tags"),
     ("training.rate", "expected key=value"),
     ("training.rate=[1", "the value '\\[1' cannot be read"),

@@ -66,6 +66,7 @@ class Training(Section):
     average: int = Field(5, ge=1, description="checkpoints averaged at the end, unless the best is clearly better")
     parallel: Literal["ddp", "fsdp"] = Field("ddp", description="under torchrun: whole copies, or sharded weights")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products; weights are float32")
+    checkpointing: bool = Field(False, description="compute layers again for the gradient: less memory, more time")
     compile: bool = Field(False, description="translate the loss to machine code first; minutes that pay on a GPU")
     seed: int = Field(1, ge=0, lt=2**63, description="governs weights, order and dropout")
     frozen: bool = Field(False, description="only the head learns, from features of weights that stay as they are")

@@ -6,7 +6,7 @@ blocks, and the *same* equation runs on them, with the blocks as a batch:
 
     queries  (batch · blocks, heads, size, d)      keys  (batch · blocks, heads, (before + 1 + after) · size, d)
 
-Scores, biases, normalisers and mixes look at positions, so nothing else changes.
+Scores, biases, normalisers and mixes look at positions, so nothing else changes. Masks in whole blocks: sparse.py.
 """
 
 import math

@@ -2,8 +2,9 @@
 
 `fast` takes what `attend` takes and gives the same answer without the weights. Where a part has no fused form it falls
 back to `attend`, and `reason` says why. Three fused forms are used: torch's scaled_dot_product_attention everywhere,
-blocks of it for masks of finite reach (blocks.py), FlexAttention for other masks on a GPU. A list of edges has a form
-of its own (edges.py). On a CPU the steps of a search are left to `attend`, which is faster there.
+blocks of it for masks of finite reach or with a block layout (blocks.py, sparse.py), FlexAttention for other masks on
+a GPU. A list of edges and kernels have forms of their own (edges.py, linear.py). On a CPU the steps of a search are
+left to `attend`, which is faster there.
 """
 
 import math
@@ -18,11 +19,14 @@ from torch.nn.functional import scaled_dot_product_attention
 from regard.attention.blocks import blocks_of, in_blocks
 from regard.attention.edges import Edges, attend_edges
 from regard.attention.equation import AnyMask, attend, check, checked, lay, match_heads, positions_for
+from regard.attention.kernels import Kernel
+from regard.attention.linear import is_linear, linear
 from regard.attention.masks import Laid
 from regard.attention.mixing import Mix, ShawValues, weighted_sum
 from regard.attention.normalisers import Normaliser, WeightDropout, softmax
 from regard.attention.positions import Bias, BiasFunction
 from regard.attention.scores import MLP, Additive, Bilinear, Score, dot, same_width, scaled_dot
+from regard.attention.sparse import Softmax, chosen_of, in_chosen
 
 
 def fast(
@@ -54,10 +58,30 @@ def fast(
     check(q, k, v)
     same_width(score, q, k)
     # An exported graph takes the dense form: which blocks there are depends on the positions of a batch.
-    local = q.dim() == 4 and local_parts(score, bias, mix) and not is_exporting()
-    if local and isinstance(laid, Laid) and (blocks := blocks_of(laid)):
-        return in_blocks(partial(_dense, parts), q, k, v, blocks)
+    if isinstance(laid, Laid) and q.dim() == 4 and not is_exporting():
+        answer = _linear_cost(parts, q, k, v, laid)
+        if answer is not None:
+            return answer
     return _dense(parts, q, k, v, laid, q_pos, k_pos)
+
+
+def _linear_cost(parts: dict[str, Any], q: Tensor, k: Tensor, v: Tensor, laid: Laid) -> Tensor | None:
+    """Return the answer at a cost linear in length; None where there is no such form or the dense one is better."""
+    score = parts["score"]
+    if isinstance(score, Kernel) and is_linear(**parts):
+        answer = linear(q, k, v, score, laid)
+        if answer is not None:
+            return answer
+    if not local_parts(score, parts["bias"], parts["mix"]):
+        return None
+    if blocks := blocks_of(laid):
+        return in_blocks(partial(_dense, parts), q, k, v, blocks)
+    if chosen := chosen_of(laid):
+        plain = _plain(parts, q)
+        if plain is not None and isinstance(score, Bilinear):
+            q, parts = score.queries(q), {**parts, "score": dot}
+        return in_chosen(partial(_dense, parts), q, k, v, laid, chosen, plain)
+    return None
 
 
 def _dense(
@@ -73,6 +97,15 @@ def _dense(
     if why is None and not _stepping(q, k):
         return _fused(q, k, v, parts["score"], mask, added)
     return attend(q, k, v, mask=mask, q_pos=q_pos, k_pos=k_pos, **parts)[0]
+
+
+def _plain(parts: dict[str, Any], q: Tensor) -> Softmax | None:
+    """Return the scale of a softmax of dot products, without bias and on a CPU; None for any other parts."""
+    if q.device.type != "cpu" or q.dtype not in (torch.float32, torch.float64):
+        return None
+    if parts["bias"] is not None or reason(**parts) is not None:
+        return None
+    return Softmax(1 / math.sqrt(q.shape[-1]) if parts["score"] is scaled_dot else 1.0)
 
 
 def _stepping(q: Tensor, k: Tensor) -> bool:
@@ -121,7 +154,7 @@ def local_parts(score: Score, bias: BiasFunction | None, mix: Mix) -> bool:
 
     A plain function may close over a whole batch; only the parts of this package are known not to.
     """
-    by_pair = score in (dot, scaled_dot) or isinstance(score, Bilinear | Additive | MLP)
+    by_pair = score in (dot, scaled_dot) or isinstance(score, Bilinear | Additive | MLP | Kernel)
     return by_pair and (bias is None or isinstance(bias, Bias)) and (mix is weighted_sum or isinstance(mix, ShawValues))
 
 

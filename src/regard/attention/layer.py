@@ -81,7 +81,14 @@ class Layer(Protocol):
 
 
 class Watchable(nn.Module, ABC):
-    """An attention whose weights can be shown; called as the equation is."""
+    """An attention whose weights can be shown; called as the equation is.
+
+    `projected`: its columns are mixtures of positions, not positions. `before`: so many positions before the input's
+    own are the network's (learned global tokens).
+    """
+
+    projected: bool = False
+    before: int = 0
 
     @abstractmethod
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: AnyMask, q_pos: Tensor, k_pos: Tensor) -> Tensor:

@@ -23,19 +23,53 @@ from torch.compiler import is_exporting
 Rule = Callable[[Tensor, Tensor], Tensor]
 
 
+@dataclass(frozen=True)
+class Layout:
+    """A mask in whole blocks of positions: which blocks of keys a block of queries may look at."""
+
+    size: int  # positions in a block
+    keys: Tensor  # (rows, blocks, slots) numbers of blocks, each at most once, −1 for none; rows: batch or 1
+    wide: Tensor  # (rows, few) blocks whose queries look at all keys, −1 for none
+
+    def __or__(self, other: Layout) -> Layout:
+        keys, wide = (join_blocks(*both) for both in ((self.keys, other.keys), (self.wide, other.wide)))
+        return Layout(self.size, keys, wide)
+
+    def allows(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        """Return the rule itself, (rows, m, n) for positions (rows or 1, m, 1) and (rows or 1, 1, n)."""
+        rows, blocks, _ = self.keys.shape
+        q, k = (positions.clamp(min=0) // self.size for positions in (q_pos, k_pos))
+        most = max(blocks, *(1 + int(x.max()) if x.numel() else 1 for x in (q, k)))
+        table = torch.zeros(rows, most + 1, most + 1, dtype=torch.bool, device=q.device)  # the last is for −1
+        table[:, :blocks].scatter_(-1, self.keys % (most + 1), value=True)
+        table.scatter_(1, (self.wide % (most + 1)).unsqueeze(-1).expand(-1, -1, most + 1), value=True)
+        return table[torch.arange(rows, device=q.device).view(-1, 1, 1), q, k]
+
+
+def join_blocks(some: Tensor, others: Tensor) -> Tensor:
+    """Return numbers of blocks (rows, …, slots) side by side, with −1 in place of those that are there already."""
+    both = torch.cat((some, others), -1).sort(-1).values
+    again = torch.zeros_like(both, dtype=torch.bool)
+    again[..., 1:] = both[..., 1:] == both[..., :-1]
+    return both.masked_fill(again, -1)
+
+
 @dataclass(frozen=True, eq=False)
 class Mask:
     """A rule, its name, and its reach: how far a query may look `back` and `ahead`.
 
     The reach is what makes a mask fast or fit for a cache: a finite reach on both sides costs linear time (blocks.py),
     and only a rule with `ahead == 0` can be decoded token by token. A rule of unknown reach is taken to reach
-    everywhere; `causal & rule` states the contrary.
+    everywhere; `causal & rule` states the contrary. A mask in whole blocks states them by `blocks`, from the length of
+    each row of keys; `rest` is the rule that it is `&`-ed with. Its own rule is then asked with all keys of a row.
     """
 
     rule: Rule
     name: str = "mask"
     back: float = math.inf
     ahead: float = math.inf
+    blocks: Callable[[Tensor], Layout] | None = None
+    rest: Mask | None = None
 
     def __call__(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         return self.rule(q_pos, k_pos)
@@ -43,7 +77,7 @@ class Mask:
     def __and__(self, other: Mask) -> Mask:
         if not isinstance(other, Mask):
             return NotImplemented  # other forms of a mask say for themselves how they join a rule
-        if other is padding:  # every laid mask keeps padding out already
+        if other is padding or other is self:  # every laid mask keeps padding out already
             return self
         if self is padding:
             return other
@@ -52,7 +86,16 @@ class Mask:
             f"{self.name} & {other.name}",
             min(self.back, other.back),
             min(self.ahead, other.ahead),
+            *self._whole_blocks_and(other),
         )
+
+    def _whole_blocks_and(self, other: Mask) -> tuple[Callable[[Tensor], Layout] | None, Mask | None]:
+        """Return `blocks` and `rest` of this mask and another one."""
+        if self.blocks is not None and other.blocks is not None:
+            return None, None
+        if self.blocks is not None:
+            return self.blocks, other if self.rest is None else self.rest & other
+        return other.blocks, None if other.blocks is None else self if other.rest is None else self & other.rest
 
     def __or__(self, other: Mask) -> Mask:
         return Mask(
@@ -60,7 +103,14 @@ class Mask:
             f"({self.name} | {other.name})",
             max(self.back, other.back),
             max(self.ahead, other.ahead),
+            self._blocks_or(other),
         )
+
+    def _blocks_or(self, other: Mask) -> Callable[[Tensor], Layout] | None:
+        one, two = self.blocks, other.blocks
+        if one is None or two is None or self.rest is not None or other.rest is not None:
+            return None
+        return lambda lengths: one(lengths) | two(lengths)
 
     def __invert__(self) -> Mask:
         return Mask(lambda q, k: ~self(q, k), f"~({self.name})")

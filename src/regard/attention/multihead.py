@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.attention.equation import AnyMask, default_positions
+from regard.attention.equation import AnyMask, default_positions, rule_of
 from regard.attention.fast import reason
 from regard.attention.layer import Attention, AttentionState, Context, Watchable
+from regard.attention.linear import is_linear
+from regard.attention.masks import Laid, Mask, QueryMask, padding
 from regard.attention.mixing import Mix, weighted_sum
 from regard.attention.normalisers import Normaliser, softmax
 from regard.attention.positions import BiasFunction, Rotate
@@ -32,6 +34,7 @@ class MultiHead(nn.Module):
     share keys and values (grouped-query attention; one group is multi-query).
     `project` makes the projections: nn.Linear shows every head the whole x; `pieces(heads)` cuts x into pieces first.
     `attention` takes the place of the equation with these parts (windows over a grid).
+    `mask` is a rule of this layer's own, which holds beside the one it is called with (BigBird's random blocks).
     """
 
     def __init__(
@@ -51,11 +54,12 @@ class MultiHead(nn.Module):
         mix: Mix = weighted_sum,
         project: Project = nn.Linear,
         attention: Watchable | None = None,
+        mask: Mask | None = None,
     ) -> None:
         super().__init__()
         groups = heads if groups is None else groups
         _divides(width, heads, groups, given=key_width is not None and value_width is not None)
-        self.heads, self.groups = heads, groups
+        self.heads, self.groups, self.mask = heads, groups, mask
         context_width, key_width, value_width = (
             context_width or width,
             key_width or width // heads,
@@ -92,6 +96,7 @@ class MultiHead(nn.Module):
         if isinstance(context, Context | Tensor):
             self._refuse("context", context if isinstance(context, Tensor) else context.values, self.context_width)
         positions = default_positions(positions, x.shape[-2], x)
+        mask = mask if self.mask is None else _both(self.mask, mask, positions)
         q = self._heads(self.q_proj(x), self.heads)
         if self.rotate is not None:
             q = self.rotate(q, positions)
@@ -159,8 +164,19 @@ def unfused(network: nn.Module) -> list[str]:
     """Return a sentence for each reason why multi-head attentions of a network go without the fused kernel."""
     inside = (layer.attention for layer in network.modules() if isinstance(layer, MultiHead))
     found = [attention for attention in inside if isinstance(attention, Attention)]
-    whys = Counter(reason(score=a.score, bias=a.bias, normalise=a.normalise, mix=a.mix) for a in found)
+    parts: list[dict[str, Any]] = [
+        {"score": a.score, "bias": a.bias, "normalise": a.normalise, "mix": a.mix} for a in found
+    ]
+    whys = Counter(reason(**each) for each in parts if not is_linear(**each))  # which has a fast form of its own
     return [f"{count} of {len(found)} attentions take the plain form: {why}" for why, count in whys.items() if why]
+
+
+def _both(own: Mask, given: AnyMask, positions: Tensor) -> QueryMask:
+    """Return a layer's own rule beside the one that it is called with."""
+    rule = rule_of(given)
+    if rule is not None and not isinstance(rule, Mask):
+        raise ValueError(f"a layer with the mask '{own.name}' of its own takes a rule, found {type(rule).__name__}")
+    return ((rule or padding) & own).at(given.q_pos if isinstance(given, QueryMask | Laid) else positions)
 
 
 def _divides(width: int, heads: int, groups: int, *, given: bool) -> None:

@@ -36,6 +36,13 @@ def exponential(scores: Tensor, mask: Tensor | None) -> Tensor:
     return _allowed(scores.exp(), mask)
 
 
+def divide(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """a_ji = s_ji / Σ_i' s_ji' over the allowed i': for scores that are never negative (kernels.py)."""
+    allowed = _allowed(scores, mask)
+    total = allowed.sum(-1, keepdim=True)
+    return allowed / total.masked_fill(total == 0, 1.0)
+
+
 def none(scores: Tensor, mask: Tensor | None) -> Tensor:
     """a_ji = s_ji: the scores are the weights, values are plainly summed."""
     return _allowed(scores, mask)

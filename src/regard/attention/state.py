@@ -3,6 +3,7 @@
 - `Cache` grows with every call: all keys and values so far.
 - `Rolling` keeps the last `size` positions: constant memory for windowed attention.
 - `Fixed` never grows: the projected context of cross-attention.
+- `Sums` never grows either: the sums of linear attention.
 
 Keys are stored after rotation, each with its position; a key's place in the store means nothing.
 """
@@ -16,8 +17,10 @@ from torch import Tensor
 
 from regard.attention.edges import Edges
 from regard.attention.equation import AnyMask, rule_of
+from regard.attention.kernels import Kernel
 from regard.attention.layer import Attention, New
-from regard.attention.masks import Mask, QueryMask, join_positions
+from regard.attention.linear import Summed, is_linear, step
+from regard.attention.masks import Mask, QueryMask, causal, join_positions
 
 
 @dataclass(frozen=True)
@@ -161,6 +164,30 @@ class Cache:
         if self.buffer is None or self.positions is None:
             return self
         return Cache(self.buffer.pick(index, self.length), self.length, _rows(self.positions, index))
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The sums of linear attention so far: `Sums()` to begin with. However long the text is, it does not grow."""
+
+    summed: Summed | None = None
+
+    def look(self, attention: Attention, q: Tensor, new: New, mask: AnyMask, positions: Tensor) -> tuple[Tensor, Sums]:
+        rule, score = looks_back(mask), attention.score
+        fits = is_linear(score, attention.bias, attention.normalise, attention.mix)
+        if rule is not causal or not fits or not isinstance(score, Kernel):
+            name = "a tensor" if rule is None else f"'{rule.name}'"
+            raise ValueError(
+                f"Sums has no single keys to choose among: expected a Kernel with `divide` and the mask 'causal', got "
+                f"the score {getattr(score, '__name__', type(score).__name__)} and the mask {name}: use Cache()"
+            )
+        y, summed = step(q, *new(), score, positions, self.summed)
+        return y, Sums(summed)
+
+    def reorder(self, index: Tensor) -> Sums:
+        if self.summed is None:
+            return self
+        return Sums(Summed(*(None if x is None else pick(x, index) for x in self.summed)))  # type: ignore[arg-type]
 
 
 def looks_back(mask: AnyMask) -> Mask | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from regard.attention import Cache, Context, Layer, Mask, State, causal, padding
 from regard.attention.equation import AnyMask
@@ -75,15 +76,33 @@ class EncoderLayer(nn.Module):
         return [self.attention.branch_weights(), self.feed.branch_weights()]
 
 
-class Encoder(nn.Module):
-    """Layers over all positions at once. By default every position attends to all but padding.
+class Stack(nn.Module):
+    """Layers one after the other. `norm` ends a pre-LN stack, whose sum was never normalised.
 
-    `norm` ends a pre-LN stack, whose sum was never normalised.
+    With `checkpointing` a training keeps only what goes into each layer and computes the rest again for the gradient
+    (Chen et al. 2016): 100 layers then need the memory of a few.
     """
 
-    def __init__(self, layers: Sequence[nn.Module], norm: nn.Module | None, *, mask: Mask = padding) -> None:
+    def __init__(self, layers: Sequence[nn.Module], norm: nn.Module | None) -> None:
         super().__init__()
-        self.layers, self.norm, self.mask = nn.ModuleList(layers), norm, mask
+        self.layers, self.norm, self.checkpointing = nn.ModuleList(layers), norm, False
+
+    def through(self, layer: nn.Module, *given: Any) -> Any:
+        """Return what a layer makes of its arguments."""
+        if self.checkpointing and self.training and torch.is_grad_enabled():
+            return checkpoint(layer, *given, use_reentrant=False)
+        return layer(*given)
+
+    def ended(self, x: Tensor) -> Tensor:
+        return x if self.norm is None else self.norm(x)
+
+
+class Encoder(Stack):
+    """Layers over all positions at once. By default every position attends to all but padding."""
+
+    def __init__(self, layers: Sequence[nn.Module], norm: nn.Module | None, *, mask: Mask = padding) -> None:
+        super().__init__(layers, norm)
+        self.mask = mask
 
     @property
     def reach(self) -> tuple[float, float]:
@@ -96,8 +115,8 @@ class Encoder(nn.Module):
         x, positions = context.values, context.where()
         mask = context.rule(self.mask).at(positions)
         for layer in self.layers:
-            x, _ = layer(x, None, positions, mask)
-        return context._replace(values=x if self.norm is None else self.norm(x), positions=positions)
+            x, _ = self.through(layer, x, None, positions, mask)
+        return context._replace(values=self.ended(x), positions=positions)
 
 
 @dataclass(frozen=True)
@@ -110,7 +129,7 @@ class CausalState:
         return CausalState(tuple(state.reorder(index) for state in self.own))
 
 
-class Causal(nn.Module):
+class Causal(Stack):
     """A decoder alone: each position looks at itself and those before it, as far as the mask reaches.
 
     `start` makes a layer's first state: a Cache, or a Rolling one that fits the mask's reach.
@@ -124,8 +143,8 @@ class Causal(nn.Module):
         mask: Mask = causal,
         start: Callable[[], State] = Cache,
     ) -> None:
-        super().__init__()
-        self.layers, self.norm, self.mask, self.start = nn.ModuleList(layers), norm, mask, start
+        super().__init__(layers, norm)
+        self.mask, self.start = mask, start
 
     def forward(self, context: Context) -> Context:
         return self._through(context, [None] * len(self.layers))[0]
@@ -140,9 +159,9 @@ class Causal(nn.Module):
         mask = context.rule(self.mask).at(positions)
         grown = []
         for layer, own in zip(self.layers, before, strict=True):
-            x, own = layer(x, None, positions, mask, own)
+            x, own = self.through(layer, x, None, positions, mask, own)
             grown.append(own)
-        return context._replace(values=x if self.norm is None else self.norm(x), positions=positions), tuple(grown)
+        return context._replace(values=self.ended(x), positions=positions), tuple(grown)
 
 
 @dataclass(frozen=True)
@@ -195,7 +214,7 @@ class DecoderLayer(nn.Module):
         return [self.own.branch_weights(), self.cross.branch_weights(), self.feed.branch_weights()]
 
 
-class Decoder(nn.Module):
+class Decoder(Stack):
     """Layers in which each position attends to those before it and to a memory.
 
     `mask` is the rule of self-attention and `across` that of cross-attention; `start` makes a layer's first state.
@@ -210,8 +229,7 @@ class Decoder(nn.Module):
         across: Mask = padding,
         start: Callable[[], State] = Cache,
     ) -> None:
-        super().__init__()
-        self.layers, self.norm = nn.ModuleList(layers), norm
+        super().__init__(layers, norm)
         self.mask, self.across, self.start = mask, across, start
 
     def forward(
@@ -230,8 +248,8 @@ class Decoder(nn.Module):
             before = (
                 (self.start() if keep else None, None) if state is None else (state.own[number], state.cross[number])
             )
-            y, (of_own, of_cross) = layer(y, memory, positions, masks, before)
+            y, (of_own, of_cross) = self.through(layer, y, memory, positions, masks, before)
             own.append(of_own)
             cross.append(of_cross)
         kept = DecoderState(tuple(own), tuple(cross)) if keep or state is not None else None
-        return y if self.norm is None else self.norm(y), kept
+        return self.ended(y), kept

@@ -64,6 +64,7 @@ def unless(expressible: bool, config: Config, key: str, architecture: str, reaso
 
 
 PLAIN: dict[str, Any] = {
+    "attention": "full",
     "score": "scaled_dot",
     "normaliser": "softmax",
     "heads_see": "all",
@@ -79,6 +80,8 @@ def refuse_parts(config: Config, architecture: str) -> None:
     for name, plain in PLAIN.items():
         expressible = getattr(config.model, name, plain) == plain
         unless(expressible, config, f"model.{name}", architecture, f"its attention has only {plain or 'width ÷ heads'}")
+    scaled = getattr(config.model, "norm", None) == "deep"
+    unless(not scaled, config, "model.norm", architecture, "it adds what goes around a part unscaled")
 
 
 def into_rows(published: Tensor, vocabulary: Tokenizer, new: float = 0.0) -> Tensor:

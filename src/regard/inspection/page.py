@@ -27,7 +27,8 @@ from regard.text.display import visible
 if TYPE_CHECKING:
     from regard.inspection.recording import Seen
 
-Side = Literal["source", "target", "prefix"]  # prefix: START and the target but its end, as a decoder reads it
+# prefix: START and the target but its end, as a decoder reads it; projected: mixtures of all positions (Linformer)
+Side = Literal["source", "target", "prefix", "projected"]
 BEGINNING = "▷"  # START, with a sign that every font has; ▶ is an emoji on some telephones
 
 
@@ -91,6 +92,9 @@ class Exhibit:
         sides: dict[Side, list[str]] = {"source": [*self.source], "target": [*self.target]}
         if any("prefix" in (each.rows, each.columns) for each in self.maps):
             sides["prefix"] = [BEGINNING, *self.target[:-1]]
+        columns = [np.shape(each.weights)[-1] for each in self.maps if each.columns == "projected"]
+        if columns:
+            sides["projected"] = projected_names(max(columns))
         return sides
 
     def all_words(self) -> dict[Side, WordGroups]:
@@ -126,12 +130,16 @@ def maps(seen: "Mapping[str, Seen]", sides: Callable[[str], tuple[Side, Side]], 
     kinds = sorted({_kind(key): None for key in seen}, key=lambda kind: sides(kind) != ("target", "source"))
     result = []
     for name in kinds:
-        layers = [layer.weights[0].cpu().numpy() for key, layer in seen.items() if _kind(key) == name]
+        own = [layer for key, layer in seen.items() if _kind(key) == name]
+        layers = [shown_weights(layer) for layer in own]
+        rows, columns = sides(name)
+        if any(layer.projected for layer in own):
+            columns = "projected"
         if view is not None:
-            layers = [_spread(layer, view, sides(name)) for layer in layers]
+            layers = [_spread(layer, view, (rows, columns)) for layer in layers]
         most = max(len(layer) for layer in layers)
         weights = np.stack([np.repeat(layer, most // len(layer), 0) for layer in layers])
-        result.append(Map(name.removeprefix("head."), *sides(name), weights))
+        result.append(Map(name.removeprefix("head."), rows, columns, weights))
     return result
 
 
@@ -143,6 +151,17 @@ def influence(weights: NDArray[np.float32]) -> Map:
 def _spread(weights: NDArray[Any], view: View, sides: tuple[Side, Side]) -> NDArray[Any]:
     weights = view.filled(view.spread(weights)) if sides[1] == "source" else weights
     return view.spread(weights, -2) if sides[0] == "source" else weights
+
+
+def shown_weights(layer: "Seen") -> NDArray[np.float32]:
+    """Return the weights (heads, m, n) of the first row of a batch, without the network's own global tokens."""
+    weights: NDArray[np.float32] = layer.weights[0].cpu().numpy()
+    return weights[:, layer.before :, 0 if layer.projected else layer.before :]
+
+
+def projected_names(count: int) -> list[str]:
+    """Return names of columns that are no positions: each mixes all of them."""
+    return [f"mix{number}" for number in range(1, count + 1)]
 
 
 def _kind(key: str) -> str:

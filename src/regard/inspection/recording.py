@@ -63,10 +63,14 @@ class Call:
         return self.attention.weights(self.q, self.k, self.mask, self.q_pos, self.k_pos, heads)
 
     def by_batch(self) -> tuple[Tensor, Tensor]:
-        """Return the positions of queries and keys for each row of the batch, (batch, rows) and (batch, keys)."""
-        batch = max(len(self.q), len(self.k))
-        q_pos, k_pos = (where.expand(batch, -1) for where in (self.q_pos, self.k_pos))
-        return q_pos, k_pos
+        """Return the positions of queries and keys for each row of the batch, (batch, rows) and (batch, keys).
+
+        Projected columns have none: they are numbered.
+        """
+        batch, where = max(len(self.q), len(self.k)), self.k_pos
+        if self.attention.projected:
+            where = torch.arange(self.weights([0]).shape[-1], device=self.k_pos.device)
+        return self.q_pos.expand(batch, -1), where.expand(batch, -1)
 
 
 @dataclass
@@ -75,6 +79,16 @@ class Seen:
 
     heads: Sequence[int] | None
     calls: list[Call] = field(default_factory=list)
+
+    @property
+    def projected(self) -> bool:
+        """True if columns are mixtures of positions, not positions."""
+        return any(call.attention.projected for call in self.calls)
+
+    @property
+    def before(self) -> int:
+        """The number of positions before the input's own."""
+        return max((call.attention.before for call in self.calls), default=0)
 
     @property
     def weights(self) -> Tensor:

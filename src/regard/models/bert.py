@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from regard.attention import positions
-from regard.backbones.transformer import Encoder
 from regard.layers.dropout import Dropout
 from regard.layers.first_weights import first_weights
 from regard.layers.stem import Marks, Stem
-from regard.models.parts import AttentionParts
+from regard.models.encoder import encoder_over
+from regard.models.mechanism import chosen
 from regard.models.stack import stack
 from regard.text.tokenizer import END, PAD
 
@@ -53,16 +53,19 @@ def bert(
     activation: Callable[[Tensor], Tensor] = gelu,
     epsilon: float = 1e-12,
     **parts: Any,
-) -> tuple[Stem, Encoder]:
+) -> tuple[Stem, nn.Module]:
     """Build a network for rows of at most `length` elements. `more` rows of the table stand behind the alphabet;
-    `parts` are more fields of AttentionParts."""
+    `parts` are more fields of AttentionParts and of Mechanism."""
 
     def embedding(size: int) -> BertEmbedding:
         made = BertEmbedding(size + more, width, length, segments, dropout, epsilon)
         first_weights(made)
         return made
 
-    attentions = [AttentionParts(**parts).cross(width, heads) for _ in range(layers)]
-    encoder = Encoder(*stack(attentions, width, hidden, dropout, norm=norm, activation=activation, epsilon=epsilon))
-    first_weights(encoder)
+    how, made = chosen(**parts)
+    attentions = how.layers(layers, width, heads, made, length=length)
+    blocks = stack(attentions, width, hidden, dropout, norm=norm, activation=activation, epsilon=epsilon)
+    encoder = encoder_over(*blocks, how, width)
+    if norm != "deep":
+        first_weights(encoder)
     return Stem(width, None, dropout, whole=embedding, marks=Marks.BOTH), encoder

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from regard.attention import Context, Mask, padding, window
-from regard.backbones.transformer import Encoder
+from regard.attention import Context, Mask
+from regard.backbones.landmarks import Landmarks
+from regard.backbones.transformer import Encoder, EncoderLayer
 from regard.layers.dropout import Dropout
 from regard.layers.stem import Stem
-from regard.models.parts import AttentionParts
+from regard.models.mechanism import Mechanism, chosen
 from regard.models.stack import stack
 
 
@@ -27,21 +28,29 @@ def encoder(
     norm: str = "pre",
     position: str = "sinusoidal",
     activation: Callable[[Tensor], Tensor] = gelu,
-    reach: tuple[int, int] | None = None,
-    **parts: Any,
-) -> tuple[Stem, Encoder]:
-    """Build a network for features that know the whole row, or as far as attention reaches back and ahead. A learned
-    position table ends at `length`; `parts` are more fields of AttentionParts."""
-    made = AttentionParts(position=position, **parts)
-    attentions = [made.own(width, heads, number, length, both=True) for number in range(layers)]
-    first, *places = (made.before(number, length, width) for number in range(layers))
+    window: tuple[int, int] | None = None,
+    **more: Any,
+) -> tuple[Stem, nn.Module]:
+    """Build a network for features that know the whole row, or a `window` of it back and ahead. A learned position
+    table ends at `length`; `more` are fields of AttentionParts and of Mechanism."""
+    how, parts = chosen(position=position, window=window, **more)
+    attentions = how.layers(layers, width, heads, parts, length=length)
+    first, *places = how.places(layers, width, parts, length=length)
     blocks = stack(attentions, width, hidden, dropout, norm=norm, activation=activation, places=[None, *places])
-    return Stem(width, first, dropout, reach=layers), Encoder(*blocks, mask=seen_from(reach))
+    return Stem(width, first, dropout, reach=layers), encoder_over(*blocks, how, width)
+
+
+def encoder_over(
+    layers: Sequence[EncoderLayer], norm: nn.Module | None, how: Mechanism, width: int
+) -> Encoder | Landmarks:
+    """Return the encoder of these layers, behind learned global tokens if the mechanism has some."""
+    made = Encoder(layers, norm, mask=how.mask())
+    return Landmarks(made, how.tokens, width) if how.tokens else made
 
 
 def seen_from(reach: tuple[int, int] | None) -> Mask:
     """Return the mask of an encoder that looks so far back and ahead; None: at everything."""
-    return padding if reach is None else window(*reach)
+    return Mechanism(window=reach).mask()
 
 
 class Each(nn.Module):

@@ -85,4 +85,4 @@ def encoder_of(model: Encoding, longest: int) -> tuple[Stem, nn.Module]:
         return replace(stem, marks=Marks.BOTH), backbone  # START, the elements, END, whose state has read all of them
     if isinstance(model, BertKind):
         return bert(length=longest + 2, **parts)
-    return encoder(length=longest + 2, reach=parts.pop("window"), **parts)
+    return encoder(length=longest + 2, **parts)

@@ -10,7 +10,7 @@ from torch import nn
 from regard.backbones.transformer import Causal, EncoderLayer
 from regard.layers.first_weights import first_weights
 from regard.layers.stem import Stem
-from regard.models.parts import AttentionParts
+from regard.models.mechanism import chosen
 from regard.models.stack import ACTIVATIONS, stack
 
 
@@ -25,22 +25,23 @@ def gpt(
     position: str = "learned",
     norm: str = "pre",
     activation: str = "gelu",
-    **parts: Any,
+    **more: Any,
 ) -> tuple[Stem, Causal]:
-    """Build a network for features of what stands there and before. A learned position table ends at `context`; `parts`
-    are more fields of AttentionParts.
+    """Build a network for features of what stands there and before. A learned position table ends at `context`; `more`
+    are fields of AttentionParts and of Mechanism.
 
     Published GPT-2 weights want `gelu_tanh`, which takes twice the time of gelu on a CPU.
     """
-    made = AttentionParts(position=position, **parts)
-    attentions = [made.own(width, heads, number, context, both=False) for number in range(layers)]
-    places = [None, *(made.before(number, context, width) for number in range(1, layers))]
-    how: dict[str, Any] = {"norm": norm, "activation": ACTIVATIONS[activation], "places": places}
-    blocks, last = stack(attentions, width, hidden, dropout, **how)
-    backbone = Causal(blocks, last)
-    first_weights(backbone)
-    calm(blocks)
-    return Stem(width, made.before(0, context, width), dropout, scale=False, std=0.02), backbone
+    how, parts = chosen(position=position, **more)
+    attentions = how.layers(layers, width, heads, parts, length=context, back=True)
+    first, *places = how.places(layers, width, parts, length=context)
+    settings: dict[str, Any] = {"norm": norm, "activation": ACTIVATIONS[activation], "places": [None, *places]}
+    blocks, last = stack(attentions, width, hidden, dropout, **settings)
+    backbone = Causal(blocks, last, mask=how.mask(back=True), start=how.start())
+    if norm != "deep":
+        first_weights(backbone)
+        calm(blocks)
+    return Stem(width, first, dropout, scale=False, std=0.02), backbone
 
 
 def calm(layers: list[EncoderLayer], std: float = 0.02) -> None:

@@ -46,9 +46,35 @@ Window = Annotated[
     BeforeValidator(_reach),
     Field(description="vectors that attention looks back and ahead, such as 64,64: linear cost; empty: all"),
 ]
+AttentionKind = Literal["full", "local", "linear", "performer", "linformer", "bigbird"]
 DropoutRate = Annotated[float, Field(ge=0, lt=1, description="share of numbers dropped in training")]
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1, "forgetting": 1}  # pairs of matrices of a cell; forgetting has two from x alone
+
+
+WITHIN = ("rotary", "alibi", "t5", "shaw", "transformer-xl")  # position kinds that act inside every self-attention
+
+
+def fault_of(kind: str, position: str, *, back: bool) -> str | None:
+    """Return why this attention kind does not go with these positions or this direction; None if it does."""
+    if kind == "linformer" and back:
+        return (
+            "model.attention=linformer cannot look back only: each of its keys mixes all positions, those to come too; "
+            "try linear, performer, local or bigbird"
+        )
+    if kind not in ("linear", "performer", "linformer") or position not in WITHIN:
+        return None
+    if position == "rotary":
+        if kind == "performer":
+            return None
+        return (
+            f"model.attention={kind} does not go with model.position=rotary: its scores are no products of the rotated "
+            "vectors; try sinusoidal, learned or none, or model.attention=performer"
+        )
+    return (
+        f"model.attention={kind} does not go with model.position={position}: it never computes the single scores that "
+        "this would be added to; try sinusoidal, learned or none, or model.attention=local or bigbird"
+    )
 
 
 class Kind(Section):
@@ -76,13 +102,67 @@ class Layers(Kind):
     hidden: Hidden = 1024
     heads: Heads = 4
     dropout: DropoutRate = 0.1
-    norm: Literal["pre", "post"] = Field("pre", description="layer normalisation before or after each part")
+    norm: Literal["pre", "post", "deep"] = Field(
+        "pre", description="layer normalisation before or after each part; deep: DeepNorm, for many layers"
+    )
 
     def parameters(self) -> int:
         return self.layers * (self.products * self.width**2 + self.feeds * self.width * self.hidden)
 
 
-class Equation(Layers):
+class AttentionLayers(Layers):
+    """A stack of Transformer layers with any kind of self-attention."""
+
+    back: ClassVar[bool] = False  # looks back only
+
+    attention: AttentionKind = Field(
+        "full", description="full, local, linear, performer, linformer or bigbird: see docs/efficient.md"
+    )
+    reach: int = Field(128, ge=1, le=10**6, description="local: positions that each looks back, and ahead if it may")
+    features: int = Field(128, ge=1, le=65536, description="performer: random features of each head")
+    redraw: int = Field(0, ge=0, le=10**9, description="performer: steps between two draws of them; 0: never")
+    columns: int = Field(256, ge=1, le=65536, description="linformer: columns that keys and values are projected to")
+    shared: bool = Field(True, description="linformer: keys and values have one projection")
+    block: int = Field(64, ge=1, le=65536, description="bigbird: positions in a block")
+    near: int = Field(3, ge=1, le=1001, description="bigbird: blocks of the window, an odd number")
+    landmarks: int = Field(2, ge=0, le=1000, description="bigbird: global blocks, half of them at the end")
+    random: int = Field(3, ge=0, le=1000, description="bigbird: random blocks of each block")
+    extra: int = Field(0, ge=0, le=1000, description="bigbird: blocks of learned global tokens instead (ETC)")
+
+    @model_validator(mode="after")
+    def _attention_fits(self) -> Self:
+        fault = fault_of(self.attention, getattr(self, "position", "none"), back=self.back)
+        fault = fault or self._other_parts()
+        if self.attention == "bigbird" and self.near % 2 == 0:
+            fault = f"model.near: expected an odd number of blocks, got {self.near}"
+        if self.attention == "bigbird" and self.back and self.extra:
+            fault = (
+                "model.extra: global tokens look at all positions, and this model looks back only; set model.extra=0"
+            )
+        if fault:
+            raise PydanticCustomError("attention", "{fault}", {"fault": fault})
+        return self
+
+    def _other_parts(self) -> str | None:
+        """Return why the kind of attention does not go with another part that was chosen."""
+        own: dict[str, Any] = {}  # what the kind has in place of other parts
+        if self.attention in ("linear", "performer", "linformer"):
+            own = {"score": "scaled_dot", "normaliser": "softmax", "window": None}
+        if self.attention == "linformer":
+            own |= {"heads_see": "all", "key_width": None, "value_width": None, "position_way": "added"}
+        if self.attention == "local":
+            own["window"] = None
+        for name, plain in own.items():
+            found = getattr(self, name, plain)
+            if found != plain:
+                return (
+                    f"model.attention={self.attention} does not go with model.{name}={found}: it has its own in that "
+                    f"place; leave model.{name} as it is, or set model.attention=full"
+                )
+        return None
+
+
+class Equation(AttentionLayers):
     """A stack whose attentions have parts to choose. Where these have no fused kernel, the log says why."""
 
     score: Literal["dot", "scaled_dot", "bilinear", "additive", "mlp"] = Field(
@@ -351,6 +431,8 @@ class BertKind(Equation):
 class GptEncoderKind(Placed):
     """A decoder alone: START, the tokens, END, whose state has read all of them (Radford et al. 2018, 3.3)."""
 
+    back: ClassVar[bool] = True
+
     kind: Literal["gpt"] = Field("gpt", description="which network")
     width: Width = 128
     hidden: Hidden = 512
@@ -438,6 +520,8 @@ class OwnEncoder(Section):
 
 class GptKind(Placed):
     """GPT."""
+
+    back: ClassVar[bool] = True
 
     kind: Literal["gpt"] = Field("gpt", description="gpt, recurrent or transformer-xl")
     width: Width = 192

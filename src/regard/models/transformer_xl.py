@@ -37,7 +37,8 @@ def transformer_xl(
     attentions = [MultiHead(width, heads, bias=bias, project=unbiased) for bias in biases]
     parts = stack(attentions, width, hidden, dropout, norm=norm, activation=activation)
     backbone = Segments(*parts, memory, mask=window(memory, 0) if same_length else causal)
-    first_weights(backbone)
+    if norm != "deep":
+        first_weights(backbone)
     for parameter in (biases[0].u, biases[0].v) if biases else ():
         nn.init.normal_(parameter, std=0.02)
     return Stem(width, None, dropout, std=0.02), backbone

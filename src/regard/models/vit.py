@@ -119,5 +119,6 @@ def vit(
 
     attentions = [MultiHead(width, heads) for _ in range(layers)]
     encoder = Encoder(*stack(attentions, width, hidden, dropout, norm=norm, activation=gelu, epsilon=EPSILON))
-    first_weights(encoder)
+    if norm != "deep":
+        first_weights(encoder)
     return Stem(width, None, dropout, pixels=pixels), encoder

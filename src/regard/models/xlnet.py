@@ -31,7 +31,8 @@ def xlnet(
     attentions = [MultiHead(width, heads, bias=bias, project=unbiased) for bias in biases]
     parts = stack(attentions, width, hidden, dropout, norm=norm, activation=activation, epsilon=epsilon)
     backbone = TwoStream(*parts, width)
-    first_weights(backbone)
+    if norm != "deep":
+        first_weights(backbone)
     for bias in biases:
         nn.init.normal_(bias.u, std=0.02)
         nn.init.normal_(bias.v, std=0.02)

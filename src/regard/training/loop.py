@@ -19,10 +19,12 @@ from torch import Tensor
 
 from regard import metrics
 from regard.attention.equation import NotFinite
+from regard.backbones.transformer import Stack
 from regard.data.batches import Batches, BatchReader, Content, Rows, share
 from regard.data.draws import Draws
 from regard.errors import UserError
 from regard.inputs.input import moved
+from regard.layers.renewal import Renewed
 from regard.metrics import Score
 from regard.outputs.output import Held
 from regard.runs import checkpoint
@@ -67,6 +69,9 @@ class Trainer:
         if self.how.frozen:
             for part in (self.network.stem, self.network.backbone):
                 part.requires_grad_(False)
+        for part in self.network.modules():
+            if isinstance(part, Stack):
+                part.checkpointing = self.how.checkpointing
         self.plain = self.network.forward  # neither compiled nor wrapped
         self.loss = wrap(self.network, world, self.how.parallel, self.turns)
         if self.how.compile:
@@ -79,6 +84,7 @@ class Trainer:
         self.reader = BatchReader(self.store, self.batches, world.rank, world.size, ahead=world.device.type == "cuda")
         # Asking every module at each step would take a while.
         self.players = players_of(self.network, self.turns)
+        self.renewed = [part for part in self.network.modules() if isinstance(part, Renewed)]
         self.buffers = list(checkpoint.buffers_of(self.network).values())
         self.optimiser = optimiser(self.network, self.how, fused=not self.sharded, players=self.players)
         facts = {"data": prepared.checksum, "threads": torch.get_num_threads(), "torch": torch.__version__}
@@ -150,6 +156,8 @@ class Trainer:
         self.at.step += 1
         if failed is None:
             self.at.bad = 0
+            for part in self.renewed:
+                part.renew()
         else:
             self._skip([rows for rows, _ in read], failed)
         return loss, round(float(sum((some * self.costs).sum() for some in counts)))

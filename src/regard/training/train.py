@@ -36,7 +36,7 @@ from regard.training.split import survey
 
 READING = re.compile("data.(faults|encoding|format|columns)=")
 SETS = ("train", "valid", "test")
-CUT = re.compile(r"((?:tokens|output)\.\w*level)=(\w+)")
+GIVEN = re.compile(r"((?:tokens|output)\.(?:\w*level|context))=(\w+)")
 
 
 def train(
@@ -149,7 +149,7 @@ def _settings(
         changed |= {name: value for name, value in how.items() if value}
         return config.model_copy(update={"data": config.data.model_copy(update=changed)}), {}, None
     reading = reading_of(changes, **how)
-    given = {upgrade.key(found[1], "convert"): found[2] for change in changes if (found := CUT.match(change))}
+    given = {upgrade.key(found[1], "convert"): found[2] for change in changes if (found := GIVEN.match(change))}
     return choose.choose(data, valid, test, task=task, given=given, **reading)
 
 

@@ -191,9 +191,9 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant):
             wanted, row = [name for name in seen if name.startswith("backbone")], -1 if looks.last else 0
         else:
             wanted = ["head.pool.glimpse"] * looks.content
-        if not wanted:
+        if not wanted or seen[wanted[-1]].projected:  # columns that are no elements of the input
             return None
-        return np.asarray(seen[wanted[-1]].weights[0].mean(0)[row].cpu()), "attention weight"
+        return page.shown_weights(seen[wanted[-1]]).mean(0)[row], "attention weight"
 
     # ---- what must hold -------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from regard.models.settings import (
     TransformerEncoderKind,
     WindowKind,
 )
+from regard.outputs.documents import are_documents, document_network, tokens_of
 
 AnyEncoder = Annotated[
     RecurrentLabelKind
@@ -85,5 +86,9 @@ def choose(seen: Survey, reading: dict[str, Any]) -> Chosen:
         "output.pooling": "a learned query weighs the words, so that `regard show` tells which ones decided",
     }
     training = {"budget": 1024 if few else 4096, "rate": 1e-3, "warmup": 100}
+    if "level" in reading and are_documents(lengths := tokens_of(seen, reading["level"])):
+        model, data, why = document_network(lengths)
+        reasons |= why | {"model.width": f"{seen.count:,} texts, {kinds} labels: width {model['width']}"}
+        return {"model": model, "training": training | {"budget": 8192}, "data": data}, reasons
     longest = 2 * max(128, max(map(len, seen.sources)) if reading.get("level") == "characters" else 256)
     return {"model": model, "training": training, "data": {"longest": min(longest, 2048)}}, reasons

@@ -26,7 +26,7 @@ TOGETHER = 8192  # tokens of windows that are read in one pass
 
 @dataclass(frozen=True)
 class Writing:
-    """Between two steps: the tokens of each row that are still seen, padded in front, and what the backbone keeps."""
+    """Between two steps: the tokens of each row that may be read again, padded in front, and the backbone's state."""
 
     ids: Tensor  # (rows, n)
     lengths: Tensor  # (rows,)
@@ -40,7 +40,8 @@ class ContinueHead(Head):
     """p(x_t | x_<t) = softmax(W h_(t−1) + b), h the features of the elements before.
 
     A row is read at once, or `segment` elements at a time with what the backbone keeps of those before. `window` is
-    the most elements that may be read together, where the backbone has a limit. `table`: the output layer is this one.
+    the most elements that may be read together, where the backbone has a limit; an `endless` one, whose state does not
+    grow, writes on beyond it. `table`: the output layer is this one.
     """
 
     def __init__(
@@ -52,10 +53,12 @@ class ContinueHead(Head):
         bias: bool = True,
         segment: int | None = None,
         window: int | None = None,
+        endless: bool = False,
         smoothing: float = 0.0,
     ) -> None:
         super().__init__()
         self.segment, self.window, self.smoothing = segment, window, smoothing
+        self.limit = None if endless else window  # of what is seen in writing
         self.output = chosen_among(nn.Linear(width, size, bias=bias))
         nn.init.normal_(self.output.weight, std=0.02)
         if bias:
@@ -136,7 +139,7 @@ class ContinueHead(Head):
 
     def start(self, prompts: Sequence[Sequence[int]]) -> Writing:
         """Return the state before the first step: prompts of one element at least, of which a window sees the end."""
-        seen = [list(prompt[-self.window :] if self.window else prompt) for prompt in prompts]
+        seen = [list(prompt[-self.limit :] if self.limit else prompt) for prompt in prompts]
         width = max(len(row) for row in seen)
         ids = torch.tensor([[PAD] * (width - len(row)) + row for row in seen])
         return Writing(ids, torch.tensor([len(row) for row in seen]), None)
@@ -149,9 +152,10 @@ class ContinueHead(Head):
         """
         ids, lengths, state = before.ids, before.lengths, before.state
         if state is not None:
-            ids, lengths = torch.cat((ids, tokens.unsqueeze(1)), 1), lengths + 1
-            if self.window and bool((lengths > self.window).any()):
-                ids, lengths, state = *_last_half(ids, lengths, self.window), None
+            new = tokens.unsqueeze(1)
+            ids, lengths = torch.cat((ids, new), 1) if self.limit else new, lengths + 1
+            if self.limit and bool((lengths > self.limit).any()):
+                ids, lengths, state = *_last_half(ids, lengths, self.limit), None
         device = body.device
         if state is None:
             positions = (torch.arange(ids.shape[1]) - (ids.shape[1] - lengths)[:, None]).clamp(min=-1)

@@ -34,6 +34,7 @@ from regard.inspection.recording import attentions
 from regard.inspection.view import Drawing, View, refuse_unseeable
 from regard.models.gpt import gpt
 from regard.models.lstm import lstm
+from regard.models.mechanism import endless
 from regard.models.settings import GptKind, RecurrentLanguageKind
 from regard.models.transformer_xl import transformer_xl
 from regard.network import Network, table_of
@@ -118,6 +119,7 @@ class Continue(Output[Continuation], Streams, Details, Invariant):
         if isinstance(model, GptKind):
             stem, backbone = gpt(context=context, **parts)
             more |= {"bias": model.bias, "window": context * (FARTHER if model.position == "alibi" else 1)}
+            more["endless"] = endless(model.attention, model.position)
         elif isinstance(model, RecurrentLanguageKind):
             stem, backbone = lstm(**parts)
         else:

@@ -11,6 +11,8 @@ from regard.data.survey import Survey
 from regard.inputs.input import Chosen
 from regard.models.settings import GptKind, RecurrentLanguageKind, TransformerXLKind
 
+LONG = 1024  # tokens of context from which on the full attention costs more than the rest of a small GPT
+REACH = 256  # tokens that each looks back then in a layer
 FARTHER = 16  # times its context that ALiBi may read in writing: it stays good there (Press et al. 2022)
 
 
@@ -56,17 +58,32 @@ def choose(seen: Survey) -> Chosen:
     characters = seen.count * sum(len(line) + 1 for line in seen.sources) / max(1, len(seen.sources))
     amount = f"about {characters / 1e6:.2g} million characters"
     model, training = _sizes(characters)
-    rows, context = training.pop("rows"), 128
+    rows, context = training.pop("rows"), _context(seen)
+    rows = max(1, rows * 128 // context)
     training["budget"] = rows * (context + 1)
     reasons = {
-        "output.context": f"{context} tokens: more cost more time than they gain on a CPU",
+        "output.context": f"{context:,} tokens: more cost more time than they gain on a CPU",
         "model.kind": "GPT: it learns all tokens of a row at once",
         "model.width": f"{amount}: width {model['width']}, layers {model['layers']}",
         "model.dropout": f"{amount}: {model['dropout']:g} of the numbers are dropped in training",
         "training.optimiser": "muon: in the same time a GPT learns more by it than by adamw",
-        "training.budget": f"{rows} rows of {context} tokens and the next",
+        "training.budget": f"{rows} row{'s' * (rows > 1)} of {context:,} tokens and the next",
     }
+    if context >= LONG:
+        model |= {"attention": "local", "reach": REACH, "position": "rotary"}
+        reasons["output.context"] = f"{context:,} tokens, as given"
+        reasons["model.attention"] = (
+            f"local: each token looks {REACH} back in a layer, {model['layers'] * REACH:,} through all of them, which "
+            f"costs about {context // (2 * REACH)} times less than {context:,}"
+        )
+        reasons["model.position"] = "rotary: positions are relative, so that a text can be of any length"
     return {"output": {"context": context}, "model": model, "training": training}, reasons
+
+
+def _context(seen: Survey) -> int:
+    """Return the context that was asked for, if it is a number that will not be refused, or the usual one."""
+    given = seen.given.get("output.context", "")
+    return int(given) if given.isdecimal() and 2 <= int(given) <= 10**6 else 128
 
 
 def _sizes(characters: float) -> tuple[dict[str, Any], dict[str, Any]]:

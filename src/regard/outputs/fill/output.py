@@ -138,7 +138,7 @@ class Fill(Output[Filled], Refuses, Poses, Invariant):
             stem, backbone = bert(length=config.data.longest + 2, more=1, **parts)
             head = MaskedHead(size + 1, config.model.width, smoothing=smoothing)
         else:
-            stem, backbone = xlnet(**parts)  # type: ignore[assignment]
+            stem, backbone = xlnet(**parts)
             head = PermutedHead(size, smoothing)
         input = input.marked(stem.marks)
         return input, Network(input.module(stem), backbone, head)
@@ -374,15 +374,19 @@ class Fill(Output[Filled], Refuses, Poses, Invariant):
         groups = [0, *(group + 1 for group in row.groups), max(row.groups) + 2]
         words = ["▶", *joined(pieces, row.groups), "■"]
         view = View(["▶", *pieces, "■"], groups, words)
-        maps = [page.Map("self-attention", "source", "source", weights)]
+        mixed = weights.shape[-1] != len(view.names)
+        maps = [page.Map("self-attention", "source", "projected" if mixed else "source", weights)]
         sides = replace(view, merged=self.alphabet.level in SUB_WORDS)
         shown = Exhibit.of(sides, sides, maps, source)
-        mean = view.columns(view.rows(weights[-1].mean(0)))[1:-1]
-        return replace(shown, drawing=Drawing(mean, words, words[1:-1], title, heads=shown.in_words(maps[0])))
+        mean = view.rows(weights[-1].mean(0))[1:-1]
+        columns = page.projected_names(weights.shape[-1]) if mixed else words
+        mean = mean if mixed else view.columns(mean)
+        return replace(shown, drawing=Drawing(mean, columns, words[1:-1], title, heads=shown.in_words(maps[0])))
 
     def _looked(self, looked: Looked) -> NDArray[np.float32]:
-        """Return the weights (layers, heads, n + 2, n + 2) between START, the elements and END."""
-        weights = torch.stack([layer.weights[0] for layer in looked.seen.values()]).cpu()
+        """Return the weights (layers, heads, n + 2, n + 2) between START, the elements and END; of Linformer its
+        columns stand in the place of the last n + 2."""
+        weights = torch.stack([torch.from_numpy(page.shown_weights(layer)) for layer in looked.seen.values()])
         length = looked.batch.target.truth.shape[1]
         if weights.shape[2] > length:  # a hidden place is looked from by the query stream
             weights[:, :, targets_of(looked.batch.target.hidden)[0]] = weights[:, :, length:]

@@ -42,6 +42,7 @@ from regard.models.settings import (
 )
 from regard.network import Network
 from regard.outputs.abilities import Chooses, Details
+from regard.outputs.documents import are_documents, document_network, tokens_of
 from regard.outputs.output import Held, Item, Lines, Looked, Supervised, halves, paired
 from regard.outputs.tag.head import Choice, Independent, Tagged, TagHead
 from regard.text import labels
@@ -286,10 +287,11 @@ class Tag(Supervised[Tagging], Chooses, Details):
             found = page.maps(looked.seen, lambda _: ("source", "source"))
             return _sketched(view, answer, found, passes.input.text(source))
         rows = np.asarray(range(len(view.names)) if view.units is None else view.units)
-        maps = [
-            page.Map(m.name, "target", "source", view.columns(np.asarray(m.weights)[..., rows, :]))
-            for m in page.maps(looked.seen, lambda _: ("source", "source"))
-        ]
+        maps = []
+        for m in page.maps(looked.seen, lambda _: ("source", "source")):
+            weights = np.asarray(m.weights)[..., rows, :]
+            weights = weights if m.columns == "projected" else view.columns(weights)
+            maps.append(page.Map(m.name, "target", m.columns, weights))
         title = "which words each tag looked at"
         if not maps:
             maps = [page.influence(view.columns(passes.influence(batch, batch.target.classes[0])))]
@@ -298,7 +300,10 @@ class Tag(Supervised[Tagging], Chooses, Details):
             return self._segments(view, view.sound, answer, maps, passes.input.text(source))
         weights = np.asarray(maps[0].weights)
         names = [f"{word}/{tag}" for word, tag in zip(answer.words, answer.tags, strict=True)]
-        drawing = Drawing(weights[-1].mean(0), view.shown, names, title, heads=(weights, names, view.shown))
+        columns = view.shown
+        if maps[0].columns == "projected":
+            columns, title = page.projected_names(weights.shape[-1]), "which mixtures of all words each tag looked at"
+        drawing = Drawing(weights[-1].mean(0), columns, names, title, heads=(weights, names, columns))
         return Exhibit(view.shown, answer.tags, maps, passes.input.text(source), drawing=drawing)
 
     def _segments(self, view: View, sound: SoundView, answer: Tagging, maps: Sequence[page.Map], text: str) -> Exhibit:
@@ -319,7 +324,6 @@ class Tag(Supervised[Tagging], Chooses, Details):
 
     @classmethod
     def choose(cls, seen: Survey, reading: dict[str, Any]) -> Chosen:
-        del reading
         tags = {tag for text in seen.targets for tag in split_words(text)}
         spans = all(map(is_span_tag, tags))
         few = seen.count < 5_000
@@ -333,7 +337,12 @@ class Tag(Supervised[Tagging], Chooses, Details):
             else "each tag is chosen by itself: they follow no strict order",
         }
         training = {"budget": 4096, "rate": 2e-3, "warmup": 200}
-        return {"model": model, "output": {"kind": "crf" if spans else "softmax"}, "training": training}, reasons
+        chosen: dict[str, Any] = {"model": model, "output": {"kind": "crf" if spans else "softmax"}}
+        if "level" in reading and are_documents(lengths := tokens_of(seen, "words")):
+            chosen["model"], chosen["data"], why = document_network(lengths)
+            reasons |= why | {"model.width": f"{seen.count:,} texts and {len(tags)} tags: width 128"}
+            training |= {"budget": 8192, "rate": 1e-3}
+        return {**chosen, "training": training}, reasons
 
 
 def _stretches(answer: Tagging) -> list[tuple[str, str, str]]:
