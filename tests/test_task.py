@@ -1,15 +1,15 @@
 """The task: answers in order under a watch, options that belong elsewhere, files read few times, a network built once."""
 
 from collections import Counter
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 import torch
 
 import regard
-from regard.data import lines, recognition, survey
+from regard.data import reading, survey
 from regard.data.example import Example
 from regard.errors import UserError
 from regard.runs import build
@@ -76,25 +76,18 @@ def test_options_that_predict_does_not_have_are_refused(run: str, changes: dict[
 
 @pytest.mark.parametrize("kept", [10, 10_000], ids=["larger than its survey", "in the survey whole"])
 def test_a_file_is_opened_for_parsing_twice_at_most(kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once for the survey, and once for the store if the survey could not keep all; a peek at its
-    first lines to recognise it does not count."""
-    opened: Counter[str] = Counter()
-    inner = lines.open_bytes
+    """Once for the survey, and once for the store if the survey could not keep all."""
+    parsed: Counter[str] = Counter()
 
-    def counted(path: Path | str) -> AbstractContextManager[BinaryIO]:
-        opened[str(path)] += 1
-        return inner(path)
+    def counted(path: Path | str, *how: Any) -> Iterator[Any]:
+        parsed[str(path)] += 1
+        return read_table(path, *how)
 
-    def peeked(path: Path | str, encoding: str) -> Any:
-        opened[str(path)] -= 1
-        return sample(path, encoding)
-
-    pairs, sample = write_letters(tmp_path / "pairs.tsv", count=3000), recognition._sample
-    monkeypatch.setattr(lines, "open_bytes", counted)
-    monkeypatch.setattr(recognition, "_sample", peeked)
+    pairs, read_table = write_letters(tmp_path / "pairs.tsv", count=3000), reading.READERS["tsv"]
+    monkeypatch.setitem(reading.READERS, "tsv", counted)
     monkeypatch.setattr(survey, "SAMPLE", kept)
     regard.train(pairs, tmp_path / "run", steps=1, set=["model.width=8"], quiet=True)
-    assert opened[str(pairs)] == (2 if kept == 10 else 1)
+    assert parsed[str(pairs)] == (2 if kept == 10 else 1)
 
 
 def test_loading_builds_the_network_once(monkeypatch: pytest.MonkeyPatch) -> None:

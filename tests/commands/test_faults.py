@@ -325,7 +325,7 @@ USAGE: dict[str, tuple[list[str], str]] = {
     "unknown option": (["train", "a.tsv", "--fast"], "No such option: --fast"),
     "no data": (["train"], "Missing argument"),
     "no run": (["predict"], "Missing argument"),
-    "no text to show": (["show", "run"], "Missing argument"),
+    "no text to show": (["show", "run"], "expected one of them"),
     "steps that are a word": (["train", "a.tsv", "--steps", "many"], "valid integer"),
     "beam that is a fraction": (["predict", "run", "--beam", "1.5"], "valid integer"),
     "option without its value": (["train", "a.tsv", "--seed"], "requires an argument"),

@@ -355,7 +355,7 @@ CASES: dict[str, Case] = {
     "latin-1 that is named": one("a.tsv", lines(((f"é{t}", lb) for t, lb in R), "{}\t{}").encode("latin-1"), "classify", "tsv", options={"set": ["data.encoding=latin-1"]}),
     "one bad byte": one("a.tsv", TSV.encode() + b"caf\xe9\tpositive\n", says=r"a.tsv:81: byte 4 \(0xe9\) is not valid UTF-8"),
     "pdf": one("a.pdf", b"%PDF-1.7\n" + bytes(range(256)) * 9, says="is a PDF document, expected text"),
-    "png": one("a.png", b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9, says="is a PNG image, expected text"),
+    "png": one("a.png", b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9, says="a.png is one picture: name a folder of pictures"),
     "binary": one("a.bin", bytes(range(256)) * 9, says="is a binary file, expected text"),
     "empty": one("a.tsv", "", says="a.tsv is empty, expected text"),
     "blank": one("a.txt", "\n \n\n", says="a.txt is empty, expected text"),

@@ -209,7 +209,10 @@ def test_kinds_choose_their_metrics() -> None:
         (lambda: perplexity([], []), "nothing to score"),
         (lambda: perplexity([1.0], [0]), "nothing to score"),
         (lambda: bits_per_character([1.0], [1, 2]), "1 losses and 2 counts"),
-        (lambda: evaluate(["a"], [["a"]], kind="pictures"), "choose one of text, symbols, characters, labels, tags"),
+        (
+            lambda: evaluate(["a"], [["a"]], kind="pictures"),
+            "choose one of text, closed, symbols, characters, labels, tags, speech, segments",
+        ),
     ],
 )
 def test_faults_are_one_sentence(call: Callable[[], object], message: str) -> None:

@@ -303,8 +303,8 @@ def test_faults_of_settings() -> None:
     one: tuple[list[str], list[list[str]]] = (["a"], [["a"]])
     with pytest.raises(UserError, match="'14a'; choose one of 13a, none"):
         bleu(*one, tokenize="14a")
-    with pytest.raises(UserError, match="'speech'; choose one of text, symbols, characters"):
-        evaluate(*one, kind="speech")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="'songs'; choose one of text, closed, symbols, characters"):
+        evaluate(*one, kind="songs")  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"increasing numbers from 0 on, found \[5, 5\]"):
         by_length(["a"], *one, exact_match, (5, 5))
     with pytest.raises(UserError, match="found 2 for 1"):

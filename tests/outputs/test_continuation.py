@@ -335,7 +335,7 @@ def test_tokens_are_told_as_they_are_drawn() -> None:
 
 def test_one_line_out_for_each_line_in() -> None:
     task = make()
-    hot = {"longest": 40, "temperature": 5.0}
+    hot = {"longest": 200, "temperature": 5.0}
     ways = [{"with_score": a, "as_json": b} for a, b in ((False, False), (True, False), (False, True))]
     for way in ways:
         out = list(task.lines(["To", "", "\\ be"], 0, hot, **way))

@@ -346,7 +346,7 @@ def test_lecture_colours_show_large_weights_white_and_only_inside() -> None:
         assert [text.get_color() for text in written] == ["white", "#1b2330"]  # each can be read
     plain = pictures.alignment(weights, ["a"], ["b", "c"]).axes[0].images[0]
     assert sum(plain.to_rgba(1.0)[:3]) < sum(plain.to_rgba(0.0)[:3])
-    with pytest.raises(UserError, match="--colours pink: expected one of regard, lecture"), pictures.coloured("pink"):
+    with pytest.raises(UserError, match="colours pink: expected one of regard, lecture"), pictures.coloured("pink"):
         pass
 
 

@@ -365,7 +365,7 @@ def test_tokens_a_reload_that_drops_nothing_and_an_end_after_what_was_accepted(t
     [
         ({"runs": [Path("none")]}, "is not a run folder"),
         ({"engine": "steam"}, "expected one of torch"),
-        ({"port": 99999}, "--port is 0 to 65535"),
+        ({"port": 99999}, "port is 0 to 65535"),
         ({"languages": "en"}, "expected two codes"),
         ({"token_file": Path("none")}, "cannot be read"),
         ({"runs": [OLD / "tag", OLD / "tag"]}, "named twice"),

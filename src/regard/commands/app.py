@@ -260,10 +260,9 @@ def show(
     from regard import pictures
     from regard.commands import predict as predicting
     from regard.commands import show as showing
-    from regard.errors import UserError
 
     if positions == bool(text):
-        raise UserError("show draws a text, or with --positions the tables of positions: expected one of them.")
+        raise typer.BadParameter("a text, or --positions for the tables of positions: expected one of them")
     with pictures.coloured(colours):
         model = predicting.load(run, [], device)
         if positions:
@@ -421,15 +420,15 @@ def demo(
 
     if job not in ("dates", "scenes", "morse", "communities"):
         raise UserError(f"There is no demo {job!r}, expected dates, scenes, morse or communities.")
+    usual = {"dates": 2.0, "scenes": 4.0, "morse": 4.0, "communities": 1.0}[job] if minutes is None else minutes
     if job == "morse":
-        morse.demonstrate(output or Path("runs/morse"), minutes or 4.0, seed)
-        return
-    if job == "scenes":
-        scenes.demonstrate(output or Path("runs/scenes"), minutes or 4.0, seed)
+        morse.demonstrate(output or Path("runs/morse"), usual, seed)
+    elif job == "scenes":
+        scenes.demonstrate(output or Path("runs/scenes"), usual, seed)
     elif job == "communities":
-        communities.demonstrate(output or Path("runs/communities"), minutes or 1.0)
+        communities.demonstrate(output or Path("runs/communities"), usual)
     else:
-        dates.demonstrate(output or Path("runs/demo"), minutes or 2.0)
+        dates.demonstrate(output or Path("runs/demo"), usual)
 
 
 def say(text: str) -> None:

@@ -162,7 +162,7 @@ def _task(rows: Sequence[tuple[int, str, str]], said: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ImageLayout:
     """The columns of a list: of paths and of targets, by number, or in JSON lines by name."""
 
     path: int | str
@@ -178,7 +178,7 @@ class Listing:
     """The lines of a list, and the picture that each of its paths names."""
 
     name: str
-    layout: Layout
+    layout: ImageLayout
     lines: Callable[[], Iterator[tuple[int, str]]]
     find: Callable[[str], ImageHandle]
 
@@ -199,7 +199,7 @@ class Listing:
                 yield number, path, str(target).strip()
 
 
-def _fields(line: str, layout: Layout, feed: Iterator[tuple[int, str]]) -> tuple[Any, Any] | None:
+def _fields(line: str, layout: ImageLayout, feed: Iterator[tuple[int, str]]) -> tuple[Any, Any] | None:
     if layout.delimiter == "json":
         try:
             found = json.loads(line)
@@ -222,7 +222,7 @@ def _fields(line: str, layout: Layout, feed: Iterator[tuple[int, str]]) -> tuple
     return row[layout.path], " ".join(row[layout.target].split())
 
 
-def layout_of(lines: Sequence[str]) -> Layout | None:
+def layout_of(lines: Sequence[str]) -> ImageLayout | None:
     """Return the columns of a list with paths of pictures, or None of a text that holds no such list."""
     filled = [line for line in lines[:SAMPLE] if line.strip()]
     if not filled:
@@ -245,7 +245,7 @@ def layout_of(lines: Sequence[str]) -> Layout | None:
             continue
         said = _said(named[target])
         names = [named[c] or what for c, what in ((path, "path"), (target, "label or caption"))]
-        return Layout(path, target, delimiter, header, f"{names[0]} and {names[1]} in columns", said)
+        return ImageLayout(path, target, delimiter, header, f"{names[0]} and {names[1]} in columns", said)
     return None
 
 
@@ -280,7 +280,7 @@ def _said(name: str) -> str | None:
     return "classify" if name in LABEL_NAMES else None
 
 
-def _json_layout(lines: Sequence[str]) -> Layout | None:
+def _json_layout(lines: Sequence[str]) -> ImageLayout | None:
     try:
         found = [json.loads(line) for line in lines]
     except (ValueError, RecursionError):
@@ -296,7 +296,7 @@ def _json_layout(lines: Sequence[str]) -> Layout | None:
     target = target or max(known, key=lambda k: sum(len(str(row.get(k, ""))) for row in found), default=None)
     if target is None:
         return None
-    return Layout(path, target, "json", False, f"{path} and {target} in JSON lines", _said(target))
+    return ImageLayout(path, target, "json", False, f"{path} and {target} in JSON lines", _said(target))
 
 
 def beside(path: Path) -> Callable[[str], ImageHandle]:
