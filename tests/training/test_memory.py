@@ -17,7 +17,7 @@ import regard
 from regard.commands import check as checking
 from regard.config import Config, Training
 from regard.data.batches import Batches
-from regard.errors import UserError
+from regard.errors import UserError, shell
 from regard.runs import build, settings
 from regard.training import choose, memory, prepare, split
 from tests import corpora
@@ -121,6 +121,7 @@ def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(place, name, lambda: 200 * 2**20)
 
 
+@shell()
 def test_too_much_is_said_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write_numbers(tmp_path / "data.tsv", 100)
     assert "more than" not in checking.check([str(data)], [])[0]
@@ -131,6 +132,7 @@ def test_too_much_is_said_with_a_remedy(tmp_path: Path, monkeypatch: pytest.Monk
     )
 
 
+@shell()
 def test_a_training_that_cannot_fit_is_refused_before_it_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
