@@ -20,6 +20,7 @@ from regard.models.bert import bert
 from regard.models.encoder import encoder
 from regard.models.gpt import gpt
 from regard.models.mechanism import Mechanism, endless
+from regard.models.parts import AttentionParts
 from regard.models.settings import BertKind, GptKind, TransformerEncoderKind, TransformerPair
 from regard.models.transformer import transformer
 
@@ -111,10 +112,10 @@ def test_settings_and_builders_refuse_the_same(kind: str, position: str) -> None
         with pytest.raises(ValidationError, match=f"model.attention={kind} does not go with model.position={position}"):
             TransformerEncoderKind(attention=kind, position=position)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="does not go with"):
-            Mechanism(kind).layers(1, 8, 2, position, length=9)
+            Mechanism(kind).layers(1, 8, 2, AttentionParts(position=position), length=9)
     else:
         TransformerEncoderKind(attention=kind, position=position)  # type: ignore[arg-type]
-        assert len(Mechanism(kind).layers(3, 8, 2, position, length=9)) == 3
+        assert len(Mechanism(kind).layers(3, 8, 2, AttentionParts(position=position), length=9)) == 3
 
 
 def test_what_cannot_be_is_refused_in_a_sentence() -> None:
@@ -124,6 +125,10 @@ def test_what_cannot_be_is_refused_in_a_sentence() -> None:
         BertKind(attention="bigbird", near=2)
     with pytest.raises(ValidationError, match="this model looks back only"):
         GptKind(attention="bigbird", extra=1)
+    with pytest.raises(ValidationError, match=r"linear does not go with model.score=additive: .* leave model.score"):
+        GptKind(attention="linear", score="additive")
+    with pytest.raises(ValidationError, match=r"local does not go with model.window=\(2, 2\)"):
+        TransformerEncoderKind(attention="local", window=(2, 2))
     TransformerPair(attention="linformer")
 
 
