@@ -125,6 +125,10 @@ def test_what_cannot_be_is_refused_in_a_sentence() -> None:
         BertKind(attention="bigbird", near=2)
     with pytest.raises(ValidationError, match="this model looks back only"):
         GptKind(attention="bigbird", extra=1)
+    with pytest.raises(ValidationError, match=r"linear does not go with model.score=additive: .* leave model.score"):
+        GptKind(attention="linear", score="additive")
+    with pytest.raises(ValidationError, match=r"local does not go with model.window=\(2, 2\)"):
+        TransformerEncoderKind(attention="local", window=(2, 2))
     TransformerPair(attention="linformer")
 
 

@@ -24,16 +24,16 @@ Rule = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Layout:
+class BlockLayout:
     """A mask in whole blocks of positions: which blocks of keys a block of queries may look at."""
 
     size: int  # positions in a block
     keys: Tensor  # (rows, blocks, slots) numbers of blocks, each at most once, −1 for none; rows: batch or 1
     wide: Tensor  # (rows, few) blocks whose queries look at all keys, −1 for none
 
-    def __or__(self, other: Layout) -> Layout:
+    def __or__(self, other: BlockLayout) -> BlockLayout:
         keys, wide = (join_blocks(*both) for both in ((self.keys, other.keys), (self.wide, other.wide)))
-        return Layout(self.size, keys, wide)
+        return BlockLayout(self.size, keys, wide)
 
     def allows(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         """Return the rule itself, (rows, m, n) for positions (rows or 1, m, 1) and (rows or 1, 1, n)."""
@@ -68,7 +68,7 @@ class Mask:
     name: str = "mask"
     back: float = math.inf
     ahead: float = math.inf
-    blocks: Callable[[Tensor], Layout] | None = None
+    blocks: Callable[[Tensor], BlockLayout] | None = None
     rest: Mask | None = None
 
     def __call__(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ class Mask:
             *self._whole_blocks_and(other),
         )
 
-    def _whole_blocks_and(self, other: Mask) -> tuple[Callable[[Tensor], Layout] | None, Mask | None]:
+    def _whole_blocks_and(self, other: Mask) -> tuple[Callable[[Tensor], BlockLayout] | None, Mask | None]:
         """Return `blocks` and `rest` of this mask and another one."""
         if self.blocks is not None and other.blocks is not None:
             return None, None
@@ -106,7 +106,7 @@ class Mask:
             self._blocks_or(other),
         )
 
-    def _blocks_or(self, other: Mask) -> Callable[[Tensor], Layout] | None:
+    def _blocks_or(self, other: Mask) -> Callable[[Tensor], BlockLayout] | None:
         one, two = self.blocks, other.blocks
         if one is None or two is None or self.rest is not None or other.rest is not None:
             return None

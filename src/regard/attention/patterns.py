@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.attention.masks import Layout, Mask, causal
+from regard.attention.masks import BlockLayout, Mask, causal
 
 Numbers = NDArray[np.int64]
 Plan = Callable[[int], tuple[Numbers, Numbers]]  # from the number of blocks: keys (blocks, slots), wide (few,)
@@ -136,12 +136,12 @@ def _mask(size: int, plan: Plan, name: str) -> Mask:
 
     planned = lru_cache(maxsize=1024)(plan)
 
-    def blocks(lengths: Tensor) -> Layout:
+    def blocks(lengths: Tensor) -> BlockLayout:
         counts = [max(1, -(-int(length) // size)) for length in lengths.tolist()]
         plans = {count: planned(count) for count in set(counts)}
         keys = _padded([plans[count][0] for count in counts], max(counts))
         wide = _padded([plans[count][1][None] for count in counts], 1)
-        return Layout(size, keys.to(lengths.device), wide[:, 0].to(lengths.device))
+        return BlockLayout(size, keys.to(lengths.device), wide[:, 0].to(lengths.device))
 
     def rule(q_pos: Tensor, k_pos: Tensor) -> Tensor:
         q, k = (where.unsqueeze(0) if where.dim() == 2 else where for where in (q_pos, k_pos))

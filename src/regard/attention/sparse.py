@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.attention.blocks import Inner
-from regard.attention.masks import Laid, Layout
+from regard.attention.masks import BlockLayout, Laid
 
 SCORES = 2**18  # numbers of a call: more fall out of the caches
 CHUNK = 4096  # tokens of a call where any parts are used
@@ -32,7 +32,7 @@ LOWEST = -1e30  # the score of a masked key; finite, for −∞ − (−∞) is 
 class Chosen:
     """The blocks of a layout and the masks inside them: computed once per batch and layout."""
 
-    layout: Layout  # its keys cover all blocks of the batch
+    layout: BlockLayout  # its keys cover all blocks of the batch
     positions: Tensor  # (batch or 1, blocks, size)
     k_pos: Tensor  # (batch or 1, blocks, slots · size)
     mask: Tensor  # (batch or 1, blocks, size, slots · size)
@@ -65,7 +65,7 @@ def _choose(laid: Laid) -> Chosen | None:
     mask = (own >= 0).unsqueeze(-1) & (near >= 0).unsqueeze(-2)
     if laid.mask.rest is not None:
         mask = mask & laid.mask.rest(own.unsqueeze(-1), near.unsqueeze(-2))
-    return Chosen(Layout(size, keys, layout.wide), own, near, mask)
+    return Chosen(BlockLayout(size, keys, layout.wide), own, near, mask)
 
 
 @dataclass(frozen=True)
