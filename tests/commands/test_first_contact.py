@@ -285,7 +285,7 @@ CASES: dict[str, Case] = {
     "json lines, unequal tags": one("a.jsonl", jsonl([(["a", "b"], ["X", "Y"])] * 20 + [(["a", "b"], ["X"])], "tokens", "tags"), says="a.jsonl:21: has 1 tags for 2 words"),
     "json lines, prompts": one("a.jsonl", jsonl(S, "prompt", "completion"), "convert", "jsonl"),
     "json lines, a field missing": one("a.jsonl", jsonl(R, "text", "label") + '{"text": "x"}\n', says="a.jsonl:81: has no field 'label'"),
-    "json lines, a line damaged": one("a.jsonl", jsonl(R, "text", "label") + '{"text": \n', says="a.jsonl:81: is no JSON object"),
+    "json lines, a line damaged": one("a.jsonl", jsonl(R, "text", "label") + '{"text": \n', says="a.jsonl:81: is not a JSON object"),
     "chat json lines": one("a.jsonl", jsonl([([{"role": "user", "content": a}, {"role": "assistant", "content": b}],) for a, b in S], "messages"), says="expected records with fields of text.*messages"),
     "json lines, fields chosen": one("a.jsonl", jsonl([(a, b, b[::-1]) for a, b in S], "x", "y", "z"), "convert", "jsonl", columns="source=y,target=z", options={"columns": "source=y,target=z"}),
     "json array": one("a.json", json.dumps([{"text": t, "label": lb} for t, lb in R], indent=1), "classify", "json", "a JSON array: text and label", count=80),

@@ -293,7 +293,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no mask": (lambda f: change(f, "tokenizer_config.json", mask_token="<none>"), "names no mask_token"),
     "truncated": (cut, "model.safetensors is damaged"),
     "giant tensor": (giant, "model.safetensors is damaged"),
-    "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json is no JSON"),
+    "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json is not valid JSON"),
     "no object": (lambda f: (f / "config.json").write_text("[]"), "holds no settings"),
 }  # fmt: skip
 

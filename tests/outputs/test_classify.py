@@ -229,7 +229,7 @@ def test_predict_one_line_for_each(cli: Regard, reviews: Path) -> None:
     assert list(objects[2]["probabilities"]) == ["bad", "very good"]
     assert sum(objects[2]["probabilities"].values()) == pytest.approx(1, abs=1e-5)
     cli.run("predict", reviews / "run", "a", "--beam", "3", code=1)
-    assert "--beam means nothing to a model that labels texts" in cli.said
+    assert "--beam: a model that labels texts" in cli.said
 
 
 def test_evaluate_shows_what_was_taken_for_what(cli: Regard, reviews: Path) -> None:

@@ -500,12 +500,12 @@ def test_the_other_kinds_train_and_write_at_other_levels(tmp_path: Path, how: li
 
 def test_faults_are_one_sentence(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     faults: list[tuple[list[str | Path], str]] = [
-        (["predict", trained / "run", "ann", "--beam", "3"], "--beam means nothing to a model that continues texts"),
-        (["predict", trained / "run", "ann", "--alignment", "hard"], "--alignment means nothing"),
+        (["predict", trained / "run", "ann", "--beam", "3"], "--beam: a model that continues texts"),
+        (["predict", trained / "run", "ann", "--alignment", "hard"], "--alignment: a model that"),
         (["predict", trained / "run", "ann", "--temperature", "0"], "The temperature is 0.0"),
         (["evaluate", trained / "run", trained / "text.txt", "--stride", "99"], "The stride is 99, expected 1 to 16"),
-        (["evaluate", trained / "run", trained / "text.txt", "--by-length"], "--by-length means nothing"),
-        (["evaluate", trained / "run", trained / "text.txt", "-o", tmp_path / "x"], "--output means nothing"),
+        (["evaluate", trained / "run", trained / "text.txt", "--by-length"], "--by-length: a model that"),
+        (["evaluate", trained / "run", trained / "text.txt", "-o", tmp_path / "x"], "--output: a model that"),
         (["show", trained / "run", "1 2 3 4 5 6 7 8 9 1 2 3", "-o", tmp_path / "x.png"], "too long to show: 24 tokens"),
         (["show", trained / "run", "", "-o", tmp_path / "x.png"], "The text is empty"),
     ]

@@ -463,7 +463,7 @@ def test_what_cannot_be_shown() -> None:
     for text, answer, sentence in (
         ("", None, "0 tokens"),
         ("the cat " * 30, None, "expected 1 to 24"),
-        ("the cat", "x", "answer means nothing"),
+        ("the cat", "x", "answer: a model that"),
     ):
         with pytest.raises(UserError, match=sentence):
             task.exhibit(text, answer)
@@ -598,11 +598,11 @@ def test_lines_have_as_many_answers_as_are_asked_for_until_one_is_refused(sounds
 def test_what_means_nothing_to_it_is_said(sounds: Path, cli: Regard) -> None:
     run, text = sounds / "bert", sounds / "text"
     for arguments, sentence in (
-        (("predict", run, "--beam", "3", "a ___"), "--beam means nothing"),
-        (("predict", run, "--alignment", "hard", "a ___"), "--alignment means nothing"),
+        (("predict", run, "--beam", "3", "a ___"), "--beam: a model that"),
+        (("predict", run, "--alignment", "hard", "a ___"), "--alignment: a model that"),
         (("predict", run, "--n-best", "2", "___ and ___"), "one blank to a text"),
-        (("evaluate", run, text, "--by-length"), "--by-length means nothing"),
-        (("show", run, "the dog", "--answer", "cat"), "--answer means nothing"),
+        (("evaluate", run, text, "--by-length"), "--by-length: a model that"),
+        (("show", run, "the dog", "--answer", "cat"), "--answer: a model that"),
         (("show", run, " ", "-o", "a.png"), "0 tokens"),
         (("train", text, "--task", "fill", "--set", "hiding.rate=2"), "hiding.rate"),
         (("train", text, "--task", "fill", "--set", "hiding.ratio=.2"), "did you mean 'hiding.rate'"),

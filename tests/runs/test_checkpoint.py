@@ -208,7 +208,7 @@ def test_vocabularies_and_tokens_are_made_once(
         (run / name).write_bytes(torture.flip((run / name).read_bytes(), random.Random(1)))
         regard.train(pairs, run, steps=torture.STEPS, set=torture.TINY)
         assert made.pop()
-        assert "are made anew" in capsys.readouterr().err
+        assert "the cache is rebuilt" in capsys.readouterr().err
         assert _prepared(run) == before
 
 

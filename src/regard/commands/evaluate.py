@@ -65,7 +65,7 @@ def evaluate(
         raise UserError(f"{output}: cannot be written: there is no folder {output.parent}.")
     scores, answers = model.task.evaluate(held, **changes)
     if output is not None and len(answers) != len(items):
-        raise UserError(f"--output means nothing to a model that {model.task.does}: there are no answers to write.")
+        raise UserError(f"--output: a model that {model.task.does} has no such option; there are no answers to write.")
     if lowercase:
         scores = metrics.without_case(scores, answers, [item.expected for item in items])
     if output is not None:
@@ -94,7 +94,7 @@ def _by_length(model: Model, items: Sequence[Item], answers: list[str]) -> list[
     """Return the first metric for short and for long sources apart."""
     task = model.task
     if len(answers) != len(items) or not task.score(items[:1], answers[:1], 0):
-        raise UserError(f"--by-length means nothing to a model that {task.does}: leave it out.")
+        raise UserError(f"--by-length: a model that {task.does} has no such option; leave it out.")
 
     def first(found: Sequence[str], references: Sequence[Sequence[str]]) -> metrics.Score:
         some = [items[0]._replace(expected=list(allowed)) for allowed in references]

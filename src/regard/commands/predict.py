@@ -271,7 +271,7 @@ def refuse_unknown(model: Model, changes: dict[str, Any]) -> None:
     output = model.task.output
     for name in changes:
         if name not in output.options | output.measures:
-            raise UserError(f"{_option(name)} means nothing to a model that {model.task.does}: leave it out.")
+            raise UserError(f"{_option(name)}: a model that {model.task.does} has no such option; leave it out.")
     ranks = [_option(name) for name in RANKED if name in changes]
     if ranks and "seed" in changes:
         raise UserError(f"{ranks[0]} changes how the best answers are looked for, but these are drawn: leave it out.")

@@ -151,7 +151,9 @@ def _json_lines(path: Path | str, report: OnFault, encoding: str) -> Iterator[tu
             continue
         record = _parsed(line)
         if record is None:
-            report(Fault(str(path), number, 'is no JSON object, expected such as {"text": "…"}', "not valid JSON"))
+            report(
+                Fault(str(path), number, 'is not a JSON object, expected one such as {"text": "…"}', "not valid JSON")
+            )
         else:
             yield number, record
 

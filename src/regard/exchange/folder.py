@@ -39,7 +39,7 @@ class Facts:
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
-            raise UserError(f"{path} is no JSON ({error}): restore it.") from error
+            raise UserError(f"{path} is not valid JSON ({error}): restore it.") from error
         if not isinstance(found, dict):
             raise UserError(f"{path} holds no settings: expected a JSON object.")
         return Facts(found, path)

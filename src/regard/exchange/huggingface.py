@@ -158,7 +158,7 @@ def _verified(model: Model, kind: PublishedKind, folder: Path) -> float:
         for text in _texts(model.config) if originals else ():
             for copy, original in zip(copies, originals, strict=True):
                 if copy.encode(text) != original.encode(text):
-                    raise UserError(f"{folder}: the tokenizer.json cuts {text[:40]!r} otherwise; do not use it.")
+                    raise UserError(f"{folder}: the tokenizer.json cuts {text[:40]!r} differently; do not use it.")
         rows = _rows(min((vocabulary.size for vocabulary in originals), default=8), model.task.most)
         with torch.no_grad():
             for task in tasks:

@@ -112,7 +112,7 @@ def refuse_other_run(run: Path, config: Config, files: str, say: Callable[[str],
             if key not in CHANGEABLE.get(section, ()):
                 raise UserError(
                     f"{run} was begun with {section}.{key}={old}, now it is {value}: "
-                    "use the same settings to go on, or name another folder with -o."
+                    "use the same settings to resume, or name another folder with -o."
                 )
             say(f"{section}.{key} was {old}, is {value}: not bit for bit what it would have been")
 

@@ -420,7 +420,8 @@ class Trainer:
         if self.world.first:
             if saver.path(self.at.best_step).name not in self.at.kept:
                 raise UserError(
-                    f"{self.run}: no weights could be saved: make room or mend the folder, then train again."
+                    f"{self.run}: no weights could be saved. Free some space or restore write access, then run the "
+                    "same command again."
                 )
             saver.publish_model(self._average() or saver.path(self.at.best_step))
             checkpoint.put_weights(network, checkpoint.load_weights(saver.model), saver.model)

@@ -186,7 +186,7 @@ def _reusable(run: Path, origin: dict[str, Any], say: Say) -> bool:
         for name in STORES:
             Store.open(cache / name)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        say(f"vocabularies and tokens are made anew: {error}")
+        say(f"the cache is rebuilt: {error}")
         return False
     return True
 

@@ -72,7 +72,9 @@ class Saver:
             older = f"what was saved before is in {self.run / 'state'}"
             if must:
                 raise UserError(f"Step {self.at.step} is not saved: {plain(error)}; {older}.") from error
-            self.say(f"step {self.at.step} is not saved: {plain(error)}; training goes on and tries again, {older}")
+            self.say(
+                f"step {self.at.step} is not saved: {plain(error)}; training continues and will try again, {older}"
+            )
             return False
         self.needed, self.safe = [*self.needed, {*self.at.kept}][-checkpoint.KEEP :], self.at.step
         return True
@@ -92,7 +94,7 @@ class Saver:
         except (ValidationError, KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise UserError(
                 f"{self.run / 'state'}: the state is of another version of regard ({type(error).__name__}: {error}): "
-                "go on with that one, or name another folder with -o."
+                "resume with that version, or name another folder with -o."
             ) from error
         if self.how.steps is not None and self.how.steps != self.at.steps:
             say(f"training.steps was {self.at.steps}, is {self.how.steps}: the learning rate follows the new number")
@@ -155,7 +157,7 @@ class Saver:
             path.parent.mkdir(exist_ok=True)
             checkpoint.save_weights(weights, path)
         except (OSError, checksums.Unwritable) as error:
-            self.say(f"step {self.at.step}: {plain(error)}; training goes on")
+            self.say(f"step {self.at.step}: {plain(error)}; training continues")
             return False
         self.at.kept[path.name] = checksums.sha256(path)
         return True
@@ -184,7 +186,7 @@ class Saver:
                 if not any(old.name in names for names in self.needed):
                     old.unlink()
         except (OSError, checksums.Unwritable) as error:
-            self.say(f"step {self.at.step}: {plain(error)}; training goes on and tries again")
+            self.say(f"step {self.at.step}: {plain(error)}; training continues and will try again")
 
     def publish_model(self, content: bytes | Path) -> None:
         """Write the final model."""
@@ -193,8 +195,8 @@ class Saver:
         except checksums.Unwritable as error:
             some = f"{self.safe or 'none'} of {self.at.step} steps"
             raise UserError(
-                f"{'All steps' if self.safe == self.at.step else some} are saved, but {plain(error)}: mend that and "
-                "give the same command."
+                f"{'All steps' if self.safe == self.at.step else some} are saved, but {plain(error)}. Remove the "
+                "cause and run the same command again."
             ) from error
 
     def _check_kept(self, say: Say) -> None:

@@ -358,7 +358,7 @@ class Fill(Output[Filled], Refuses, Poses, Invariant):
     def looked_at(self, passes: Passes, source: Any, answer: str | None) -> Filled:
         row = self.parse(source)
         if answer is not None:
-            raise UserError("--answer means nothing to a model that fills in hidden words: write it into the text.")
+            raise UserError("--answer: a model that fills in hidden words has no such option; write it into the text.")
         if not row.ids or len(row.ids) > self.longest:
             raise UserError(
                 f"The text {source[:30]!r} has {len(row.ids):,} tokens, expected 1 to {self.longest:,} (data.longest): "
