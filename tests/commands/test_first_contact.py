@@ -10,7 +10,7 @@ import json
 import random
 import re
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import pytest
 
 from regard.commands import check as checking
 from regard.errors import UserError, shell
+from regard.inputs import INPUTS
 from regard.training import train as training
 from regard.training.loop import Trainer
 
@@ -421,6 +422,16 @@ def place(case: Case, folder: Path) -> list[str]:
         else:
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return list(case.data or case.files)
+
+
+@pytest.fixture(autouse=True)
+def shipped_inputs() -> Iterator[None]:
+    """The inputs that come with the package: other tests of this process may have added one of their own."""
+    everything = dict(INPUTS)
+    INPUTS.pop("series", None)
+    yield
+    INPUTS.clear()
+    INPUTS.update(everything)
 
 
 @shell()
