@@ -58,6 +58,7 @@ def test_the_linear_forms_equal_attend_in_values_and_gradients(
     torch.manual_seed(st.draw(some.integers(0, 10**6)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(linear, "CHUNK", st.draw(some.sampled_from([1, 3, 8, 64])))
+        patch.setattr(linear, "PIECE", st.draw(some.sampled_from([1, 500, 2**21])))
         q, k, v = tensors(batch, 4, groups, length)
         where = padded(batch, length) if with_padding else torch.arange(length)
         parts = {"score": Kernel(MAPS[name](6).double()), "normalise": divide}

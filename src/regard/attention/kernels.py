@@ -17,6 +17,7 @@ from torch.nn.functional import elu
 from regard.attention.scores import query
 from regard.layers.renewal import Renewed
 
+LOWEST = -1e30  # the scale of what is not there; finite, for −∞ − (−∞) is NaN
 FLOOR = 1e-3  # of ReLU features: a query whose features were all 0 would have no weights
 
 
@@ -35,9 +36,9 @@ class FeatureMap(nn.Module, ABC):
         """Return features (..., n, m) up to a factor of each vector's own, which cancels."""
 
     @abstractmethod
-    def together(self, x: Tensor, gone: Tensor | None) -> Tensor:
-        """Return features (..., n, m) up to one factor for all n vectors, which are only seen all at once; those that
-        are `gone` (..., n, 1) have features 0."""
+    def together(self, x: Tensor, gone: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return features (..., n, m) and the logarithm of one scale for all n vectors, (..., 1, 1), which are only
+        seen all at once; those that are `gone` (..., n, 1) have features 0."""
 
 
 class PlainFeatures(FeatureMap):
@@ -50,9 +51,9 @@ class PlainFeatures(FeatureMap):
     def forward(self, x: Tensor) -> tuple[Tensor, None]:
         return self.queries(x), None
 
-    def together(self, x: Tensor, gone: Tensor | None) -> Tensor:
+    def together(self, x: Tensor, gone: Tensor | None) -> tuple[Tensor, None]:
         features = self.queries(x)
-        return features if gone is None else features.masked_fill(gone, 0.0)
+        return features if gone is None else features.masked_fill(gone, 0.0), None
 
 
 class EluFeatures(PlainFeatures):
@@ -102,18 +103,18 @@ class FavorFeatures(FeatureMap, Renewed):
         products = self._products(x)  # |x'|² is the same for all features: it cancels too
         return (products - products.detach().amax(-1, keepdim=True)).exp_()
 
-    def together(self, x: Tensor, gone: Tensor | None) -> Tensor:
+    def together(self, x: Tensor, gone: Tensor | None) -> tuple[Tensor, Tensor]:
         products, half = self._products(x), self._half(x)
         if not x.shape[-2]:
-            return products
+            return products, x.new_full((*x.shape[:-2], 1, 1), LOWEST)
         highest = products.detach().amax(-1, keepdim=True) - half.detach()
         if gone is not None:
-            highest = highest.masked_fill(gone, -math.inf)
+            highest = highest.masked_fill(gone, LOWEST)
         highest = highest.amax(-2, keepdim=True)
-        shift = half + highest.masked_fill(highest.isinf(), 0.0)
+        shift = half + highest
         if gone is not None:
             shift = shift.masked_fill(gone, math.inf)
-        return (products - shift).exp_()
+        return (products - shift).exp_(), highest
 
     def _products(self, x: Tensor) -> Tensor:
         """Return ω_f · x'."""

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.equation import match_heads
-from regard.attention.kernels import Kernel
+from regard.attention.kernels import LOWEST, Kernel
 from regard.attention.masks import Laid, causal, padding
 from regard.attention.mixing import Mix, weighted_sum
 from regard.attention.normalisers import Normaliser, divide
@@ -30,8 +30,8 @@ from regard.attention.positions import BiasFunction
 from regard.attention.scores import Score
 
 CHUNK = 64  # smaller ones have more states to add up, larger ones more scores that are masked
+PIECE = 2**21  # numbers of a tensor that is computed at once
 LEAST = 1e-12  # of a divisor, relative to the largest features: where it is less, weights would be rounding errors
-LOWEST = -1e30  # the scale of a key that is not there; finite, for −∞ − (−∞) is NaN
 
 
 def is_linear(score: Score, bias: BiasFunction | None, normalise: Normaliser, mix: Mix) -> bool:
@@ -45,16 +45,9 @@ def linear(q: Tensor, k: Tensor, v: Tensor, kernel: Kernel, laid: Laid) -> Tenso
     There is one for `padding`, and for `causal` where queries and keys are the same positions. Tensors are
     (batch, heads, n, d).
     """
-    ahead = laid.mask is causal
-    if not (laid.mask is padding or (ahead and laid.aligned)):
-        return None
-    k, v = match_heads(q, k, v)
-    if not ahead:
-        return both_ways(q, k, v, kernel, laid.k_pos)
-    made = features(kernel, q, k, v, laid.k_pos)
-    y = _shaped(_Causal.apply(*made), q, v)  # type: ignore[no-untyped-call]
-    padded = laid.q_pos < 0
-    return y.masked_fill(_by_batch(padded), 0.0) if bool(padded.any()) else y
+    if laid.mask is causal and laid.aligned:
+        return step(q, k, v, kernel, laid.k_pos, None)[0]
+    return both_ways(q, k, v, kernel, laid.k_pos) if laid.mask is padding else None
 
 
 def features(
@@ -84,20 +77,36 @@ def _by_batch(where: Tensor) -> Tensor:
     return where.unsqueeze(-1) if where.dim() == 1 else where[:, None, :, None]
 
 
-def _shaped(y: Tensor, q: Tensor, v: Tensor) -> Tensor:
-    shaped: Tensor = y.unflatten(0, q.shape[:2])
-    return shaped.to(v.dtype)
-
-
 def both_ways(q: Tensor, k: Tensor, v: Tensor, kernel: Kernel, k_pos: Tensor) -> Tensor:
     """Return y of queries that all see the same keys, (batch, heads, m, d)."""
-    padded = k_pos < 0
-    wide = _wide(q, k, v)
-    queries = kernel.features.queries(wide[0])
-    keys = kernel.features.together(wide[1], _by_batch(padded) if bool(padded.any()) else None)
-    # A query without keys has the sum 0, and 0 as its answer.
-    y = queries @ (keys.mT @ wide[2]) / (queries @ keys.sum(-2).unsqueeze(-1)).clamp(min=LEAST)
-    return y.to(v.dtype)
+    k, v = match_heads(q, k, v)
+    sums, tops = [], []
+    for keys, values, where in zip(*(x.split(_piece(q), -2) for x in (k, v)), k_pos.split(_piece(q), -1), strict=True):
+        padded, (wide, wide_values) = where < 0, _wide(keys, values)
+        made, top = kernel.features.together(wide, _by_batch(padded) if bool(padded.any()) else None)
+        sums.append(torch.cat((made.mT @ wide_values, made.sum(-2).unsqueeze(-1)), -1))
+        tops.append(top)
+    total = _added(sums, tops)
+    answers = []
+    for some in q.split(_piece(q), -2):
+        found = kernel.features.queries(*_wide(some)) @ total
+        # A query without keys has the sum 0, and 0 as its answer.
+        answers.append((found[..., :-1] / found[..., -1:].clamp(min=LEAST)).to(v.dtype))
+    return torch.cat(answers, -2)
+
+
+def _piece(q: Tensor) -> int:
+    """Return the positions that are computed at once: larger tensors fall out of the caches, and the allocator maps
+    them anew each time."""
+    return max(CHUNK, PIECE // (q.shape[0] * q.shape[1] * q.shape[-1] * CHUNK or 1) * CHUNK)
+
+
+def _added(sums: list[Tensor], tops: list[Tensor | None]) -> Tensor:
+    """Return sums (batch, heads, m, e), each relative to a scale exp(top) of its own, added up."""
+    if tops[0] is None:
+        return torch.stack(sums).sum(0)
+    scales = torch.stack([top for top in tops if top is not None])
+    return (torch.stack(sums) * (scales - scales.amax(0)).exp()).sum(0)
 
 
 # ---- causal --------------------------------------------------------------------------------------------------------
@@ -192,26 +201,28 @@ class _Causal(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: Tensor | None) -> Tensor:
-        cut, sums = Cut.of(q, k, v, scale), []
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: Tensor | None, s: Tensor, z: Tensor, top: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the answers (rows, n, e) to queries after the sums s and z, relative to `top`, and the sums after."""
+        cut, sums = Cut.of(q, k, v, scale, top), []
         answers, totals = torch.empty_like(v), q.new_empty(*q.shape[:2], 1)
-        s, z = _nothing(q, v)
         for part in cut.parts():
             chunk = cut.chunk(part)
             answers[:, part], totals[:, part] = _look(chunk, s, z)
             sums += [s, z]
             s, z = _add(chunk, s, z)
-        ctx.save_for_backward(q, k, v, scale, answers, totals, *sums)
-        return answers
+        ctx.save_for_backward(q, k, v, scale, top, answers, totals, *sums)
+        return answers, s, z
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        q, k, v, scale, answers, totals, *sums = ctx.saved_tensors
-        cut, to = Cut.of(q, k, v, scale), [torch.empty_like(x) for x in (q, k, v)]
-        to_s, to_z = _nothing(q, v)
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, scale, top, answers, totals, *sums = ctx.saved_tensors
+        cut, to = Cut.of(q, k, v, scale, top), [torch.empty_like(x) for x in (q, k, v)]
+        to_y, to_s, to_z = gradients
         for part in reversed(cut.parts()):
             z, s = sums.pop(), sums.pop()
-            up = gradients[0][:, part] / totals[:, part]
+            up = to_y[:, part] / totals[:, part]
             of_total = -(up * answers[:, part]).sum(-1, keepdim=True) * (totals[:, part] > LEAST)
             chunk = cut.chunk(part)
             for whole, own in zip(to, _gradients(chunk, up, of_total, (s, z), (to_s, to_z)), strict=True):
@@ -220,7 +231,7 @@ class _Causal(torch.autograd.Function):
             if chunk.decay is not None:
                 to_s, to_z = to_s * chunk.decay, to_z * chunk.decay
             to_s, to_z = torch.baddbmm(to_s, asking.mT, up), torch.baddbmm(to_z, asking.mT, of_total)
-        return to[0], to[1], to[2], None
+        return *to, None, to_s, to_z, None
 
 
 def _gradients(
@@ -253,17 +264,22 @@ class Summed(NamedTuple):
 def step(
     q: Tensor, k: Tensor, v: Tensor, kernel: Kernel, positions: Tensor, before: Summed | None
 ) -> tuple[Tensor, Summed]:
-    """Return the answers to queries after what was summed, and the sums with their keys, in constant memory."""
+    """Return the answers to queries after what was summed, and the sums with their keys."""
     k, v = match_heads(q, k, v)
-    made = features(kernel, q, k, v, positions)
-    s, z = _nothing(made[0], made[2]) if before is None else (before.s.flatten(0, 1), before.z.flatten(0, 1))
-    cut = Cut.of(*made, None if before is None or before.top is None else before.top.flatten(0, 1))
-    answers = [made[2][:, :0]]
-    for part in cut.parts():
-        chunk = cut.chunk(part)
-        answers.append(_look(chunk, s, z)[0])
-        s, z = _add(chunk, s, z)
-    y, padded = _shaped(torch.cat(answers, 1), q, v), positions < 0
-    top = None if cut.highest is None else cut.highest[:, -1:].unflatten(0, q.shape[:2])
-    after = Summed(s.unflatten(0, q.shape[:2]), z.unflatten(0, q.shape[:2]), top)
+    s, z, top = (None, None, None) if before is None else (x if x is None else x.flatten(0, 1) for x in before)
+    answers, size = [], _piece(q)
+    cuts = (*(x.split(size, -2) for x in (q, k, v)), positions.split(size, -1))
+    for own_q, own_k, own_v, where in zip(*cuts, strict=True):
+        made = features(kernel, own_q, own_k, own_v, where)
+        if s is None:
+            s, z = _nothing(made[0], made[2])
+        y, s, z = _Causal.apply(*made, s, z, top)  # type: ignore[no-untyped-call]
+        scale = made[3]
+        if scale is not None and scale.shape[-1]:
+            highest = scale.detach().amax(-1, keepdim=True)
+            top = highest if top is None else torch.maximum(top, highest)
+        answers.append(y.unflatten(0, q.shape[:2]).to(v.dtype))
+    y, padded = torch.cat(answers, -2), positions < 0
+    folded: list[Any] = [x if x is None else x.unflatten(0, q.shape[:2]) for x in (s, z, top)]
+    after = Summed(*folded)
     return y.masked_fill(_by_batch(padded), 0.0) if bool(padded.any()) else y, after
