@@ -156,9 +156,11 @@ class Tokens(Input[str]):
     def learn(cls, how: TokenSettings, use: Use, sources: Sequence[str], origin: Input[Any] | None) -> Self:
         before = origin if isinstance(origin, Tokens) else None
         if not isinstance(how, UnitSettings):
-            parted = [_parts(_cleaned(text, use, how.level), use) for text in sources]
-            names = _names(parted) if how.level == "characters" else frozenset()
-            cleaned = (NAME + part if part in names else part for parts in parted for part in parts)
+            cleaned = [_cleaned(text, use, how.level) for text in sources]
+            if any(JOINED in text for text in cleaned):
+                parted = [_parts(text, use) for text in cleaned]
+                names = _names(parted) if how.level == "characters" else frozenset()
+                cleaned = [NAME + part if part in names else part for parts in parted for part in parts]
             tokens = before.alphabet if before else _learned(cleaned, how.level, how)
             return cls(tokens, None, how, use)
         closed = (" ".join(map(labels.closed, split_words(text))) for text in sources)
@@ -189,6 +191,9 @@ class Tokens(Input[str]):
     def encode(self, sources: Sequence[str]) -> list[Row]:
         if self.sentences is not None:
             return self.sentences.encode([split_words(unicodedata.normalize("NFC", text)) for text in sources])
+        if not any(JOINED in text for text in sources):  # texts of one part are the usual ones
+            cleaned = [_cleaned(text, self.use, self.alphabet.level) for text in sources]
+            return [(ids,) for ids in self.alphabet.encode_batch(cleaned)]
         parted = [self._parted(text) for text in sources]
         encoded = iter(self.alphabet.encode_batch([part for parts in parted for part in parts]))
         return [(_with_ends([next(encoded) for _ in parts]),) for parts in parted]

@@ -61,8 +61,8 @@ class Split:
             return number >= self.seen.count * (1 - self._share)
         if self.chosen is not None:
             return (example.group or example.key) in self.chosen
-        known = self._hashed.get(example.key)
-        return self._hash(example.key) < self._share * 2**32 if known is None else known
+        found = self._hashed.get(example.key)
+        return self._hash(example.key) < self._share * 2**32 if found is None else found
 
     @property
     def _share(self) -> float:
