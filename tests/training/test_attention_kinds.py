@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import regard
+from regard.attention import Sums
 from regard.commands.check import check_run
 from regard.commands.show import show
 from regard.errors import UserError
@@ -82,6 +84,27 @@ def test_every_kind_trains_is_proven_and_is_shown(folder: Path, task: str, kind:
     for m in mixed:
         assert exhibit.tokens()["projected"] == page.projected_names(5)
         assert np.allclose(np.asarray(m.weights).sum(-1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["local", "linear", "performer"])
+def test_a_state_of_constant_size_writes_beyond_the_context(folder: Path, kind: str) -> None:
+    model = regard.load(folder / f"continue-{kind}")
+    network = model.task.network
+    head: Any = network.head
+    state, tokens = head.start([[4, 5, 6], [7]]), torch.tensor([4, 4])
+    sizes = []
+    with torch.no_grad():
+        for _ in range(60):  # the context is 24
+            logits, state = head.step(network, tokens, state)
+            tokens = logits.argmax(-1)
+            sizes.append(sum(x.numel() for own in state.state.own for x in _tensors(own)) + state.ids.numel())
+    assert len({*sizes[30:]}) == 1
+    assert len(model.predict(["abc"], longest=60)[0]) > 30
+
+
+def _tensors(state: Any) -> list[torch.Tensor]:
+    kept = state.summed if isinstance(state, Sums) else (state.kept.k, state.kept.v)
+    return [x for x in kept if x is not None]
 
 
 def test_global_tokens_of_their_own_are_left_out_of_pictures(folder: Path) -> None:
