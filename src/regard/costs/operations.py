@@ -45,7 +45,8 @@ def _convolution(x: Tensor, weight: Tensor, *rest: Any, made: Tensor, **_: Any) 
 
 def _convolution_backward(gradient: Tensor, x: Tensor, weight: Tensor, *rest: Any, **_: Any) -> int:
     once = _convolved(x.shape, weight.shape, gradient.shape, transposed=rest[4])
-    return once * sum(rest[-1][:2])  # for the input and the weight, where they are asked for
+    asked: list[bool] = rest[-1][:2]
+    return once * sum(asked)  # for the input and the weight, where they are asked for
 
 
 FORMULAS: dict[Any, Formula] = {

@@ -62,12 +62,12 @@ class Shadow(TorchDispatchMode):
         return False  # to skip it, torch would load its compiler: seconds, and nothing is compiled here
 
     def __enter__(self) -> Any:
-        self._fused.__enter__()
+        self._fused.__enter__()  # type: ignore[no-untyped-call]
         return super().__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
-        self._fused.__exit__(*error)
+        self._fused.__exit__(*error)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -139,7 +139,7 @@ class _Counter:
     def add(self, count: int) -> None:
         if not count:
             return
-        node = torch._C._current_autograd_node()
+        node: Any = torch._C._current_autograd_node()
         if node is None:
             self.forward[self._now()] += count
         else:
@@ -163,7 +163,7 @@ class _Counter:
         self._mark()
 
     def _mark(self) -> None:
-        self._since.append(torch._C._autograd._get_sequence_nr())  # type: ignore[attr-defined]
+        self._since.append(torch._C._autograd._get_sequence_nr())
         self._whose.append(self._now())
 
     def _now(self) -> Component:
