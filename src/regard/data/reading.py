@@ -12,6 +12,7 @@ from typing import Any
 
 from regard.data.aligned import read_aligned
 from regard.data.class_folders import read_class_folders
+from regard.data.clips import FRAME_LIST, FRAMES, read_frame_list, read_frames
 from regard.data.example import Example, TextExample
 from regard.data.format import SAMPLE_LINES, Format
 from regard.data.graphs import read_graph_tables, read_graphs
@@ -108,6 +109,8 @@ READERS: dict[str, Callable[[Path | str, Format, OnFault, str], Iterator[Example
     "text": read_plain,
     "picture folders": read_folders,
     "picture list": read_list,
+    FRAMES: read_frames,
+    FRAME_LIST: read_frame_list,
     "idx": read_idx,
     "npz": read_npz,
     "sound-folders": read_named,

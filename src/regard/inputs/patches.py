@@ -108,15 +108,7 @@ class Patches(Input[ImageHandle], Opens):
     @classmethod
     def load(cls, folder: Path, how: PictureSettings, use: Use, names: Mapping[str, str]) -> Self:
         del use
-        path = folder / names.get("pixels.json", "pixels.json")
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            mean, deviation = ([float(x) for x in found[key]] for key in ("mean", "deviation"))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} is damaged ({error}): restore it, or train again.") from error
-        if not len(mean) == len(deviation) == how.channels or not all(x > 0 for x in deviation):
-            raise UserError(f"{path}: expected mean and deviation of {how.channels} channels: restore it.")
-        return cls(how, mean, deviation)
+        return cls(how, *statistics_in(folder / names.get("pixels.json", "pixels.json"), how.channels))
 
     def contents(self) -> dict[str, bytes]:
         found = {"mean": self.mean, "deviation": self.deviation}
@@ -210,6 +202,18 @@ class Patches(Input[ImageHandle], Opens):
     def length(self, source: ImageHandle) -> int:
         """Return the number of pixels of the longer side."""
         return max(size_of(source)[:2]) if source.path else 0
+
+
+def statistics_in(path: Path, channels: int) -> tuple[list[float], list[float]]:
+    """Return the mean and deviation of each channel that a file holds."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        mean, deviation = ([float(x) for x in found[key]] for key in ("mean", "deviation"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({error}): restore it, or train again.") from error
+    if not len(mean) == len(deviation) == channels or not all(x > 0 for x in deviation):
+        raise UserError(f"{path}: expected mean and deviation of {channels} channels: restore it.")
+    return mean, deviation
 
 
 class PictureStem(nn.Module):
