@@ -162,6 +162,12 @@ def predict(
     with_score: Annotated[bool, typer.Option("--with-score", help="log-probability before each answer")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
     file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="answer the sources of a data file, or every line of a text file")] = None,
+    n: Annotated[int | None, typer.Option("--n", metavar="N", help="models that make new things: so many of them")] = None,
+    near: Annotated[str | None, typer.Option("--near", metavar="THING", help="new things near this one, by --noise")] = None,
+    noise: Annotated[float, typer.Option("--noise", help="how far from --near, in deviations of codes")] = 0.5,
+    between: Annotated[tuple[str, str] | None, typer.Option("--between", metavar="A B", help="new things on the way from A to B")] = None,
+    label: Annotated[str | None, typer.Option("--label", help="new things of this class")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write new things to this file: .png, .npz, or .txt")] = None,
     skip_faults: Annotated[bool, typer.Option("--skip-faults", help="answer a line that cannot be read with an empty one, and say so, rather than stop")] = False,
     node: Nodes = None,
     others: Others = None,
@@ -175,6 +181,15 @@ def predict(
     from regard.commands import predict as predicting
     from regard.exchange import engine as engines
 
+    if n is not None or near is not None or between is not None:
+        from regard.commands import inventing
+
+        _refuse_texts(text, file)
+        wish = inventing.Wish(n, near, noise, between, label, 1 if seed is None else seed)
+        inventing.invent(predicting.load(run, others or [], device), wish, output, sys.stdout, as_json=as_json)
+        return
+    if output is not None or label is not None:
+        raise UserError("-o and --label go with --n, --near or --between, which make new things: give one of them.")
     draws = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     looks: dict[str, Any] = {
         "beam": beam,
@@ -215,6 +230,7 @@ def evaluate(
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the answers to this file, a line for each example")] = None,
     pictures: Annotated[Path | None, typer.Option("--pictures", metavar="FOLDER", help="draw the confusion matrix and the pictures most surely labelled wrong")] = None,
     others: Others = None,
+    features: Annotated[Path | None, typer.Option("--features", metavar="RUN", help="models that make new things: compare in the features of this classifier")] = None,
     engine: Engine = "torch",
     device: Device = None,
     format: FileFormat = None,
@@ -235,6 +251,7 @@ def evaluate(
     engines.use(model, engine, changes, say)
     with spooled(data) as (files,):
         evaluating.read_as(model, files, format, columns)
+        changes |= evaluating.compared_with(model, features, say)
         report = evaluating.evaluate(
             model, files, changes, lowercase=lowercase, by_length=by_length, output=output, pictures=pictures
         )
@@ -251,6 +268,8 @@ def show(
     device: Device = None,
     node: Nodes = None,
     positions: Annotated[bool, typer.Option("--positions", help="the tables of positions in place of a text")] = False,
+    draw: Annotated[str | None, typer.Option("--draw", metavar="NAME", help="models that make new things: a picture of many, latent, reconstructions, noise, neighbours, spread, attribute or attention; the texts are data files")] = None,
+    others: Annotated[list[Path] | None, typer.Option("--with", metavar="RUN", help="another run beside this one in --draw; may be repeated")] = None,
     colours: Annotated[str, typer.Option("--colours", help="of pictures: regard (dark is large) or lecture (white is large)")] = "regard",
 ) -> None:  # fmt: skip
     """Draw where the model looked.
@@ -261,11 +280,15 @@ def show(
     from regard.commands import predict as predicting
     from regard.commands import show as showing
 
-    if positions == bool(text):
+    if draw is None and others:
+        raise typer.BadParameter("--with goes with --draw: expected --draw too")
+    if draw is None and positions == bool(text):
         raise typer.BadParameter("a text, or --positions for the tables of positions: expected one of them")
     with pictures.coloured(colours):
         model = predicting.load(run, [], device)
-        if positions:
+        if draw is not None:
+            print(showing.show_many(model, others or [], draw, text or [], output, answer=answer))
+        elif positions:
             print(showing.show_positions(model, output))
         else:
             nodes = node.split(",") if node else ()
@@ -429,6 +452,11 @@ def demo(
         communities.demonstrate(output or Path("runs/communities"), usual)
     else:
         dates.demonstrate(output or Path("runs/demo"), usual)
+
+
+def _refuse_texts(text: list[str] | None, file: Path | None) -> None:
+    if text or file is not None:
+        raise UserError("--n, --near and --between make new things, and answer no texts: leave the texts out.")
 
 
 def say(text: str) -> None:

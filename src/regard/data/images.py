@@ -6,6 +6,7 @@
 | list | a column of paths to pictures: TSV, CSV, JSONL, Flickr's `name.jpg#0<TAB>caption` |
 | folder with a list | `metadata.csv` or `metadata.jsonl` (Hugging Face), or one table beside the pictures |
 | IDX, NPZ | their first bytes; arrays whose names end with images and labels, or are x and y |
+| pictures alone | for what makes pictures: any of these without labels |
 
 All of these may lie in a zip archive. Of several captions of one picture each is an example; in an evaluation they are
 alternatives.
@@ -36,6 +37,7 @@ from regard.errors import UserError
 
 PictureExample = Example[ImageHandle, str]
 INPUT = "patches"
+ALONE = "imagine"  # the task that needs no targets
 ENOUGH = 0.95  # of the files of a folder, or of the values of a column, that must be pictures
 SAMPLE = 1000  # rows of a list that it is recognised by
 CAPTION_NAMES = ("caption", "captions", "description", "raw", *TEXT_NAMES)
@@ -79,13 +81,15 @@ def _recognise(path: Path, task: str | None) -> Format | None:
     if path.is_file() and (dimensions := is_idx(path)):
         if dimensions < 3:
             raise UserError(f"{path} holds labels alone: name the file of the pictures, whose labels lie beside it.")
-        labels_beside(path)
+        if task != ALONE:
+            labels_beside(path)
         return _form("idx", "IDX: an array of pictures, and their labels beside it", task or "classify")
     if _npz(path) is not None:
-        keys = npz_keys(path)
+        keys = npz_keys(path, alone=task == ALONE)
         if keys is None:
             return None
-        return _form("npz", f"NPZ: arrays {keys.images} and {keys.targets}", task or keys.task)
+        described = f"NPZ: arrays {keys.images} and {keys.targets}" if keys.targets else f"NPZ: the array {keys.images}"
+        return _form("npz", described, task or keys.task)
     tree = tree_of(path)
     return None if tree is None else _recognise_tree(tree, task)
 
@@ -122,6 +126,8 @@ def _recognise_tree(tree: Tree, task: str | None) -> Format | None:
         what = f"{len(pictures):,} pictures, described by {listing.name}{ignored}"
         return _form("picture list", what, task or _task(rows, listing.layout.said))
     classes = Counter(label for label, handle in by_folder(tree) if handle.suffix in SUFFIXES)
+    if len(classes) < 2 and task == ALONE:
+        return _form("pictures", f"{len(pictures):,} pictures without labels{ignored}", task)
     if len(classes) < 2:
         found = f"only {next(iter(classes))!r}" if classes else "none"
         raise UserError(
@@ -377,6 +383,16 @@ def read_folders(path: Path | str, form: Format, report: OnFault, encoding: str 
                 yield Example(picture, label, str(picture), 0)
 
 
+def read_alone(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[PictureExample]:
+    """Yield all pictures of a folder or archive, without labels."""
+    del form, encoding
+    tree = tree_of(path)
+    for handle in () if tree is None else tree.files:
+        picture = ImageHandle(handle.path, handle.member)
+        if handle.suffix in SUFFIXES and sound(picture, str(picture), 0, report):
+            yield Example(picture, "", str(picture), 0)
+
+
 def read_list(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[PictureExample]:
     """Yield the pictures that a list names, with their labels or captions."""
     del form
@@ -429,8 +445,15 @@ def labels_beside(path: Path) -> Path:
 
 def read_idx(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[PictureExample]:
     """Yield the pictures of an IDX file with the labels in the file beside it."""
-    del form, encoding, report
-    beside = labels_beside(Path(path))
+    del encoding, report
+    try:
+        beside = labels_beside(Path(path))
+    except UserError:
+        if form.task != ALONE:
+            raise
+        for index in range(len(array_of(str(path)))):
+            yield Example(ImageHandle(str(path), "", index), "", str(path), index + 1)
+        return
     labels, pictures = idx_array(beside), array_of(str(path))
     _refuse_uneven(path, len(pictures), str(beside), len(labels))
     for index, label in enumerate(labels.tolist()):
@@ -448,8 +471,9 @@ class NpzKeys(NamedTuple):
     task: str
 
 
-def npz_keys(path: Path) -> NpzKeys | None:
-    """Return the names of the arrays of pictures and of their targets in an NPZ file, or in one part of it."""
+def npz_keys(path: Path, *, alone: bool = False) -> NpzKeys | None:
+    """Return the names of the arrays of pictures and of their targets in an NPZ file, or in one part of it; pictures
+    `alone` have none."""
     found = _npz(path)
     if found is None:
         return None
@@ -460,7 +484,7 @@ def npz_keys(path: Path) -> NpzKeys | None:
         targets = [key for key, shape in shapes.items() if len(shape) in (1, 2) and _core(key, part) in names]
         if images and targets:
             return NpzKeys(images[0], targets[0], task)
-    return None
+    return NpzKeys(images[0], "", ALONE) if alone and images else None
 
 
 def _core(key: str, part: str) -> str:
@@ -478,11 +502,15 @@ def parts_of_npz(path: Path) -> dict[str, str]:
 
 def read_npz(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[PictureExample]:
     """Yield the pictures of an NPZ file with their labels or captions."""
-    del form, encoding, report
-    keys, found = npz_keys(Path(path)), _npz(Path(path))
+    del encoding, report
+    keys, found = npz_keys(Path(path), alone=form.task == ALONE), _npz(Path(path))
     if keys is None or found is None:
         raise UserError(f"{path}: expected arrays such as images and labels, or x_train and y_train.")
     file = str(found[0])
+    if not keys.targets:
+        for index in range(len(array_of(file, keys.images))):
+            yield Example(ImageHandle(file, keys.images, index), "", file, index + 1)
+        return
     targets, pictures = npz_array(file, keys.targets), array_of(file, keys.images)
     _refuse_uneven(path, len(pictures), keys.targets, len(targets))
     if targets.ndim == 2 and targets.shape[1] > 1 and targets.dtype.kind in "biuf":

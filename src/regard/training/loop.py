@@ -94,6 +94,7 @@ class Trainer:
         self.at, self.window = self.saver.at, self.saver.window
         self.board = Board(run)
         self.stop = False
+        self.alarm = validation.Alarm(progress.say)
 
     # ---- the loop -------------------------------------------------------------------------------------------------
 
@@ -316,6 +317,8 @@ class Trainer:
         """Score the weights, keep them beside those of the last validations, save, and publish the best."""
         weights = self.saver.tensors()
         scores, answer, count = self._scores(weights)
+        if self.world.first:
+            self.alarm.heard(self.at.step, self.task.warnings(self.some, scores))
         kept = bool(self.world.said(self.world.first and self.saver.keep(weights)))
         # Only what is measured on all items can be the best, or as good as can be.
         perfect = count == len(self.some.items) and self._rank(scores, kept=kept)
