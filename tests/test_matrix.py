@@ -229,6 +229,8 @@ def train(
     path = toy(folder, source, task)
     try:
         changes = [*SET, *MORE.get((source, task), []), *more]
+        if any(change.startswith("model.kind=sagan") for change in more):  # it has other settings than encoders
+            changes = [change for change in changes if change in more or not change.startswith("model.")]
         return regard.train(path, folder / name, task=task, steps=STEPS, set=changes, quiet=True)
     except Interrupted:
         return None

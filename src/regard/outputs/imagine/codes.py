@@ -115,5 +115,5 @@ class CodeHead(StatesHead):
         if not self.noise or not self.training:
             return source
         values, *others = source.values
-        values = values.float()
+        values = values if values.is_floating_point() else values.float()
         return source._replace(values=(values + self.noise * torch.randn_like(values), *others))

@@ -24,7 +24,7 @@ from regard.metrics.likeness import diversity
 from regard.network import Network
 from regard.outputs.imagine.comparison import MOST, compared, spread_over, values_of
 from regard.outputs.imagine.duel import TURNS, AdversarialHead
-from regard.outputs.imagine.maker import Imagined, Maker, Things, in_batches
+from regard.outputs.imagine.maker import Imagined, Maker, Things, in_batches, normal
 from regard.outputs.imagine.network import adversarial
 from regard.outputs.imagine.portraits import DUEL_PORTRAITS, attention_portrait
 from regard.outputs.imagine.settings import ImagineSettings, SaganKind, choose
@@ -72,7 +72,7 @@ class Duels(Maker):
                 raise UserError("--label: this model was trained without classes (model.conditional): leave it out.")
         else:
             labels = torch.arange(count) % self.classes
-        z = torch.randn(count, self.latent, generator=torch.Generator().manual_seed(seed))
+        z = normal(seed, count, self.latent)
         return in_batches(passes, duel_of(passes).made, z, labels)
 
     def near(self, passes: Passes, source: Any, count: int, noise: float, seed: int) -> NDArray[Any]:

@@ -192,6 +192,11 @@ def restored(passes: Passes) -> Restores[Any]:
     return passes.input
 
 
+def normal(seed: int, count: int, width: int) -> torch.Tensor:
+    """Return numbers of N(0, 1), (count, width); the first ones are the same, however many there are."""
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32))
+
+
 @torch.no_grad()
 def in_batches(passes: Passes, made: Any, codes: torch.Tensor, *more: torch.Tensor, size: int = 256) -> NDArray[Any]:
     """Return what `made(codes, …)` makes of codes, some at a time: (codes, …shape)."""

@@ -23,7 +23,7 @@ from regard.outputs.abilities import Settles
 from regard.outputs.imagine.codes import Code, CodeHead, totals
 from regard.outputs.imagine.comparison import MOST, compared
 from regard.outputs.imagine.duelling import Duels
-from regard.outputs.imagine.maker import Imagined, Maker, Things, in_batches, restored
+from regard.outputs.imagine.maker import Imagined, Maker, Things, in_batches, normal, restored
 from regard.outputs.imagine.measuring import measured
 from regard.outputs.imagine.network import coded, vectors_of
 from regard.outputs.imagine.portraits import PORTRAITS, portrait
@@ -112,11 +112,11 @@ class Imagine(Maker, Settles):
         """Return decoded codes of N(0, I), also of an autoencoder, whose own codes have another distribution."""
         if label is not None:
             raise UserError("--label: codes of an autoencoder belong to no class: leave it out, or train a sagan.")
-        return self.decoded(passes, _normal(seed, count, self.code_settings.latent))
+        return self.decoded(passes, normal(seed, count, self.code_settings.latent))
 
     def near(self, passes: Passes, source: Any, count: int, noise: float, seed: int) -> NDArray[Any]:
         z = self.means(passes, passes.input.encode([source]))
-        return self.decoded(passes, torch.from_numpy(z) + noise * _normal(seed, count, z.shape[1]))
+        return self.decoded(passes, torch.from_numpy(z) + noise * normal(seed, count, z.shape[1]))
 
     def between(self, passes: Passes, one: Any, other: Any, count: int) -> NDArray[Any]:
         a, b = self.means(passes, passes.input.encode([one, other]))
@@ -159,10 +159,6 @@ class Imagine(Maker, Settles):
         title = f"what each number of the code depends on; error {answer.numbers['error']:.2f}"
         drawing = Drawing(view.columns(view.filled(influence)), view.shown, names, title, "share of the influence")
         return Exhibit.of(view, View(names), maps, passes.input.text(source), drawing)
-
-
-def _normal(seed: int, count: int, latent: int) -> Tensor:
-    return torch.randn(count, latent, generator=torch.Generator().manual_seed(seed))
 
 
 def head_of(passes: Passes) -> CodeHead:

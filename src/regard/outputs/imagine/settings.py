@@ -35,9 +35,6 @@ class SaganKind(Kind):
     """A Self-Attention GAN: a critic reads, and a generator plays against it."""
 
     kind: Literal["sagan"] = Setting("sagan", description="which network: a critic, and a generator against it")
-    layers: Literal[1] = Setting(
-        1, description="residual blocks of a stage; the places decide how many stages there are"
-    )
     width: int = Setting(
         32, ge=8, le=4096, description="channels of the largest map; smaller ones have up to 4 times more"
     )
@@ -48,7 +45,6 @@ class SaganKind(Kind):
     generator_rate: float = Setting(0.1, ge=0, le=100, description="learning rate of the generator, likewise")
     conditional: bool = Setting(True, description="make things of a class, where the data has labels")
     average: float = Setting(0.999, ge=0, lt=1, description="decay of the moving average of the generator's weights")
-    dropout: Literal[0] = Setting(0, description="nothing is dropped")
 
     def parameters(self) -> int:
         return 400 * self.width**2
