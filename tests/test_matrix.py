@@ -332,7 +332,7 @@ matrix.train(Path({str(tmp_path)!r}), "two_players", "patches", "imagine", more=
     script.write_text(code, encoding="utf-8")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
     done = subprocess.run(
-        command, cwd=Path(__file__).parents[1], env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": "."},
+        command, cwd=Path(__file__).parents[1], env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f".{os.pathsep}src"},
         capture_output=True, text=True, check=False, timeout=200,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
