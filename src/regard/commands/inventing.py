@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -28,6 +29,12 @@ class Wish(NamedTuple):
     between: tuple[str, str] | None
     label: str | None
     seed: int
+
+
+def refuse_texts(texts: Sequence[str] | None, file: Path | None) -> None:
+    """Refuse texts to answer beside a wish for new things."""
+    if texts or file is not None:
+        raise UserError("--n, --near and --between make new things, and answer no texts: leave the texts out.")
 
 
 def invent(model: Model, wish: Wish, path: Path | None, out: TextIO, *, as_json: bool) -> None:
