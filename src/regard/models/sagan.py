@@ -74,7 +74,7 @@ class ClassNorm(nn.Module):
         return y
 
 
-class Growing(nn.Module):
+class GrowingBlock(nn.Module):
     """A residual block of the generator: twice the places."""
 
     def __init__(self, axes: int, before: int, after: int, classes: int) -> None:
@@ -89,7 +89,7 @@ class Growing(nn.Module):
         return y + doubled(self.around(x))
 
 
-class Shrinking(nn.Module):
+class ShrinkingBlock(nn.Module):
     """A residual block of the critic: half the places."""
 
     def __init__(self, axes: int, before: int, after: int, *, first: bool) -> None:
@@ -117,7 +117,7 @@ class Generator(nn.Module):
         widths = _widths(width, stages)[::-1]
         self.map = nn.Linear(latent, widths[0] * math.prod(self.first))
         self.stages = nn.ModuleList(
-            Growing(axes, before, after, classes) for before, after in itertools.pairwise(widths)
+            GrowingBlock(axes, before, after, classes) for before, after in itertools.pairwise(widths)
         )
         self.attention = AttentionBlock(widths[-2]) if attention else None
         self.norm = ClassNorm(widths[-1], classes)
@@ -143,7 +143,7 @@ class CriticTrunk(nn.Module):
         axes, stages = len(places), halvings(places)
         widths = [before, *_widths(width, stages)[1:]]
         self.stages = nn.ModuleList(
-            Shrinking(axes, before, after, first=not number)
+            ShrinkingBlock(axes, before, after, first=not number)
             for number, (before, after) in enumerate(itertools.pairwise(widths))
         )
         self.attention = AttentionBlock(widths[1]) if attention else None
