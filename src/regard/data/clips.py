@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from regard.data.example import Example
 from regard.data.folders import Handle, Tree, by_folder, tree_of
 from regard.data.format import Format
-from regard.data.images import PictureExample, recognise_images
+from regard.data.images import recognise_images
 from regard.data.lines import UTF_8, Fault, OnFault
+from regard.data.picture_arrays import PictureExample
 from regard.data.picture_lists import Listing, listing_in, rows_of, task_of
 from regard.data.pixels import SUFFIXES, ImageHandle, Pixels, decoded, frame_count, frames_at
 from regard.errors import UserError
