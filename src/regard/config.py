@@ -61,7 +61,9 @@ class Training(Section):
     steps: int | None = Field(None, ge=1, description="steps in all; empty: as many as fit into the minutes")
     minutes: float | None = Field(20.0, gt=0, description="time for training; empty: no limit")
     every: int | None = Field(None, ge=1, description="steps between validations; empty: 25 over the run")
-    patience: int = Field(10, ge=1, description="validations without a better score before it stops")
+    patience: float | None = Field(
+        None, gt=0, description="minutes without a better score before it stops; empty: two fifths of the training"
+    )
     ceiling: bool = Field(True, description="stop when the score could not be better, twice in a row")
     average: int = Field(5, ge=1, description="checkpoints averaged at the end, unless the best is clearly better")
     parallel: Literal["ddp", "fsdp"] = Field("ddp", description="under torchrun: whole copies, or sharded weights")

@@ -187,7 +187,7 @@ def test_what_breaks_exactness_is_said(
         "is 2.99.0: not bit for bit",
         "threads was",
         "is 64",
-        "training.patience was 100, is 50",
+        "training.patience was 100.0, is 50.0",
     ):
         assert words in said
 

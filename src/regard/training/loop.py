@@ -124,6 +124,10 @@ class Trainer:
                 if self.stop:
                     self.saver.save(must=True)
                     raise Interrupted
+            if self.how.ceiling and self._perfect():
+                self.progress.say(f"stopped early: the score could not be better {validation.SURE} times in a row")
+            elif self._flat().too_long(self.at, self.how):
+                self.progress.say(self._flat().sentence)
 
     def _agree(self) -> None:
         """Make all processes stop together, by the clock of the first."""
@@ -298,12 +302,15 @@ class Trainer:
             at.steps = steps
 
     def _every(self) -> int:
-        return self.how.every or max(10, (self.at.steps or 2500) // validation.TIMES)
+        return self.how.every or max(10, (self.at.steps or validation.STEPS) // validation.TIMES)
 
     def _finished(self) -> bool:
         spent = self.how.minutes is not None and self.at.seconds > 60 * self.how.minutes
         done = self.at.steps is not None and self.at.step >= self.at.steps
-        return done or spent or (self.how.ceiling and self._perfect()) or self.at.stale >= self.how.patience
+        return done or spent or (self.how.ceiling and self._perfect()) or self._flat().too_long(self.at, self.how)
+
+    def _flat(self) -> validation.Flat:
+        return validation.flat(self.at, len(self.some.items))
 
     def _perfect(self) -> bool:
         """Return True if the last validations on all items could not have been better."""
@@ -344,8 +351,7 @@ class Trainer:
         """Compare metrics on all items with the best so far; return True if they could not be better.
 
         Ties of the first metric are broken by the next: at the beginning nothing may be right, yet ever less wrong.
-        Without metrics the last is the best, and among several at the ceiling the one trained longest. Validations
-        before the regular ones do not count as ones without a better score.
+        Without metrics the last is the best, and among several at the ceiling the one trained longest.
         """
         at, found = self.at, metrics.ranked(scores)
         perfect = bool(scores) and metrics.at_ceiling(scores[0])
@@ -353,9 +359,7 @@ class Trainer:
         if improved and kept:
             at.best, at.best_step = found, at.step
         if improved:
-            at.stale = 0
-        elif at.step % self._every() == 0:
-            at.stale += at.whole
+            at.better_step, at.better_seconds = at.step, at.seconds
         return perfect
 
     def _scores(self, weights: dict[str, Tensor]) -> tuple[list[Score], str | None, int]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from regard.config import Training
+from regard.training.position import Position
+
 TIMES = 25  # validations of a run, at regular intervals
 MOST = 1000  # items that a validation looks at: "all" below
 FEW = 100  # items that the first one is tried on, and the fewest later
@@ -12,6 +15,8 @@ SHARE = 0.1  # of the time between two validations that one may take
 CHEAP = 0.2  # seconds that a validation may take in any case: what depends on a clock is not decided by chance
 SURE = 2  # validations in a row at the ceiling after which training stops: one may be luck
 FIRST = 10  # steps before the first validation
+PATIENCE = 0.4  # of a training, without a better score, after which it stops
+STEPS = 2500  # of a training, before their number is known
 
 
 class Plan(NamedTuple):
@@ -40,3 +45,36 @@ def due(step: int, every: int, *, fixed: bool) -> bool:
         return True
     times = step / FIRST
     return not fixed and step < every and times >= 1 and times == 2 ** round(math.log2(times))
+
+
+class Flat(NamedTuple):
+    """The steps and seconds from the last better score to the last validation on all items."""
+
+    steps: int
+    seconds: float
+
+    def too_long(self, at: Position, how: Training) -> bool:
+        """Return True if that is more than the patience.
+
+        Minutes are minutes of training, which the state holds: a pause between two commands does not count. A training
+        of a given number of steps is patient for a number of steps, so that it ends at the same one on any machine.
+        """
+        if how.patience is not None:
+            return self.seconds >= 60 * how.patience
+        if how.steps is None and how.minutes is not None:
+            return self.seconds >= PATIENCE * 60 * how.minutes
+        return self.steps >= PATIENCE * (at.steps or STEPS)
+
+    @property
+    def sentence(self) -> str:
+        """The log line of a training that stopped for this."""
+        length = f"{self.seconds / 60:.1f} minutes and {self.steps:,} steps"
+        return f"stopped early: no better score for {length} (see training.patience)"
+
+
+def flat(at: Position, count: int) -> Flat:
+    """Return how long the score has been flat; `count` is the number of all items."""
+    for entry in reversed(at.history):
+        if entry["items"] == count and entry["step"] > at.better_step:
+            return Flat(entry["step"] - at.better_step, 60 * entry["minutes"] - at.better_seconds)
+    return Flat(0, 0.0)
