@@ -41,16 +41,16 @@ class Data(Section):
     encoding: str = Field("utf-8", description="of the files, such as latin-1")
     format: str = Field("", description="of the files, such as csv or jsonl; empty: recognised")
     columns: str = Field("", description="which are read, such as source=2,target=4; empty: recognised")
-    apart: bool = Field(False, description="what is in the validation data too is left out of training")
+    apart: bool = Field(False, description="examples that are also in the validation data are left out of training")
     held_out: int = Field(500, ge=1, description="pairs (lines, texts) held out for validation if none are given")
-    longest: int = Field(256, ge=1, le=10**6, description="what has more tokens is trained on in parts, or left out")
+    longest: int = Field(256, ge=1, le=10**6, description="longer examples are trained on in parts, or left out")
 
 
 class Training(Section):
     budget: int = Field(4096, ge=1, description="source and target tokens of a batch, padding included")
     accumulate: int = Field(1, ge=1, description="batches per step")
     optimiser: Literal["adamw", "adam", "muon"] = Field(
-        "adamw", description="adamw; adam adds decay to the gradient; muon learns from fewer, dearer steps"
+        "adamw", description="adamw; adam adds decay to the gradient; muon needs fewer steps, each slower"
     )
     rate: float = Field(1e-3, gt=0, le=10, description="highest learning rate")
     schedule: Literal["cosine", "inverse_sqrt", "constant"] = Field("cosine", description="after the warm-up")
@@ -64,15 +64,15 @@ class Training(Section):
     patience: float | None = Field(
         None, gt=0, description="minutes without a better score before it stops; empty: two fifths of the training"
     )
-    ceiling: bool = Field(True, description="stop when the score could not be better, twice in a row")
+    ceiling: bool = Field(True, description="stop when the score is perfect twice in a row")
     average: int = Field(5, ge=1, description="checkpoints averaged at the end, unless the best is clearly better")
     parallel: Literal["ddp", "fsdp"] = Field("ddp", description="under torchrun: whole copies, or sharded weights")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products; weights are float32")
     checkpointing: bool = Field(False, description="compute layers again for the gradient: less memory, more time")
-    compile: bool = Field(False, description="translate the loss to machine code first; minutes that pay on a GPU")
-    seed: int = Field(1, ge=0, lt=2**63, description="governs weights, order and dropout")
-    frozen: bool = Field(False, description="only the head learns, from features of weights that stay as they are")
-    start: str | None = Field(None, description="run whose weights and vocabulary this one began with; empty: none")
+    compile: bool = Field(False, description="torch.compile: takes minutes first, pays off on a GPU")
+    seed: int = Field(1, ge=0, lt=2**63, description="random seed of weights, order and dropout")
+    frozen: bool = Field(False, description="train only the head; all other weights stay frozen")
+    start: str | None = Field(None, description="run to start from; empty: none")
 
 
 class Config(Section):

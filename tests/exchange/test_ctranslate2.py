@@ -203,7 +203,7 @@ def test_commands_refuse_in_one_sentence(
     cli.run("predict", "run", "abc", "--engine", "fast", code=1)
     assert "--engine is 'fast', expected one of torch, ctranslate2, ctranslate2-int8, auto." in cli.said
     cli.run("predict", "run", "abc", "--engine", "ctranslate2", "--sample", code=1)
-    assert "--sample draws by torch's random numbers" in cli.said
+    assert "--sample is not supported by CTranslate2" in cli.said
     (tmp_path / "text.txt").write_text("some text\nand more of it\n" * 20, encoding="utf-8")
     regard.train("text.txt", "book", task="continue", steps=1, set=SMALL, quiet=True)
     cli.run("export", "book", "--to", "ctranslate2", "-o", "out", code=1)

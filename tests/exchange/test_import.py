@@ -331,5 +331,5 @@ def test_other_faults(taken: Any, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"damaged tokenizer file"):
             regard.load(run)
     path.write_text(json.dumps(good | {"tokenizer": {"model": {"vocab": {"a": 1 << 31}}}}), encoding="utf-8")
-    with pytest.raises(UserError, match="an id is no number"):
+    with pytest.raises(UserError, match="an id is not a number"):
         regard.load(run)

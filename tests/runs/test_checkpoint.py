@@ -184,7 +184,7 @@ def test_what_breaks_exactness_is_said(
     said = capsys.readouterr().err
     for words in (
         "torch was 2.",
-        "is 2.99.0: not bit for bit",
+        "is 2.99.0: the result will not be bit-for-bit",
         "threads was",
         "is 64",
         "training.patience was 100.0, is 50.0",
@@ -281,7 +281,7 @@ def test_lost_checkpoints_are_taken_back_or_said(run: Path, pairs: Path, capsys:
     regard.train(pairs, run, steps=torture.STEPS, set=torture.TINY)
     said = capsys.readouterr().err
     assert f"{best} was damaged or gone: taken back from" in said
-    assert f"{other} is damaged or gone: done without" in said
+    assert f"{other} is damaged or gone: training continues without it" in said
     assert checksums.sha256(best) == facts["kept"][best.name]
 
 
@@ -412,7 +412,7 @@ def test_out_of_memory_is_said_with_a_remedy_and_the_state_kept(pairs: Path, tmp
 
     said = torture.train(pairs, run, at={17: exhausted})
     assert said is not None
-    assert "Out of memory at step 17: what was saved before is in" in said
+    assert "Out of memory at step 17: the last state is in" in said
     assert 'set={"training.budget": 200, "training.accumulate": 2}' in said
     assert torture.train(pairs, run) is None
     assert torture.outcome(run) == torture.outcome(place / "whole")

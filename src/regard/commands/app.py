@@ -29,16 +29,17 @@ app = typer.Typer(
     "`regard --install-completion`.",
 )
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="folder that `regard train` wrote")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="run folder written by `regard train`")]
 WrongUsage: Any = typer.BadParameter.__mro__[2]  # ClickException, of click or of the click inside newer typers
 Others = Annotated[
     list[Path] | None,
-    typer.Option("--with", metavar="RUN", help="another run that answers together with this one; may be repeated"),
+    typer.Option("--with", metavar="RUN", help="another run to ensemble with this one; may be repeated"),
 ]
 Engine = Annotated[
     str,
     typer.Option(
-        metavar="torch|ctranslate2|ctranslate2-int8|auto", help="which program searches; auto: the faster one that can"
+        metavar="torch|ctranslate2|ctranslate2-int8|auto",
+        help="search engine; auto: the faster one that supports the model",
     ),
 ]
 Nodes = Annotated[
@@ -50,7 +51,7 @@ FileFormat = Annotated[
     typer.Option(
         "--format",
         metavar="FORMAT",
-        help="of the files, if it is recognised wrongly: text, tsv, csv, jsonl, json, parquet, aligned, conll, conllu, labelled, fasttext, dictionary, folders",
+        help="file format, if it is recognised wrongly: text, tsv, csv, jsonl, json, parquet, aligned, conll, conllu, labelled, fasttext, dictionary, folders",
     ),
 ]
 Columns = Annotated[
@@ -61,17 +62,17 @@ Columns = Annotated[
         help="names or numbers of columns: source=2,target=4, source=question+context,target=answer",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="one JSON object")]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 Device = Annotated[
-    str | None, typer.Option(metavar="cpu|cuda|cuda:N|mps", help="what computes; a GPU for training if there is one, else the CPU")
+    str | None, typer.Option(metavar="cpu|cuda|cuda:N|mps", help="device; by default a GPU for training if there is one, else the CPU")
 ]  # fmt: skip
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="say nothing but errors; results are printed")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print only errors and results")]
 COMPLETION = "_REGARD_COMPLETE"  # set by a shell that asks what may follow
 
 
 @app.callback(invoke_without_command=True)
 def options(
-    version: Annotated[bool, typer.Option("--version", help="show the version and leave")] = False,
+    version: Annotated[bool, typer.Option("--version", help="show the version and exit")] = False,
 ) -> None:
     if version:
         from regard import __version__
@@ -86,15 +87,15 @@ def train(
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/NAME by default")] = None,
     valid: Annotated[list[str] | None, typer.Option("--valid", metavar="FILE", help="validation data; twice for line-aligned files")] = None,
     test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test data, used once at the end")] = None,
-    task: Annotated[str | None, typer.Option("--task", help="what comes out; recognised from the data")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="convert, tag, classify, continue or fill; recognised from the data")] = None,
     format: FileFormat = None,
     columns: Columns = None,
-    start: Annotated[Path | None, typer.Option("--from", metavar="RUN", help="begin with the vocabulary and the weights of another run")] = None,
+    start: Annotated[Path | None, typer.Option("--from", metavar="RUN", help="start from the vocabulary and weights of another run")] = None,
     set: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE…", help="override settings, such as training.rate=0.002 model.size=tiny")] = None,
-    minutes: Annotated[float | None, typer.Option("--minutes", help="time for training, in place of a number of steps")] = None,
-    steps: Annotated[int | None, typer.Option("--steps", help="steps of training")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="governs weights, order and dropout")] = None,
-    skip_faults: Annotated[bool, typer.Option("--skip-faults", help="skip faulty lines and count them, rather than stop")] = False,
+    minutes: Annotated[float | None, typer.Option("--minutes", help="minutes of training, instead of a number of steps")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", help="number of training steps")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="random seed of weights, order and dropout")] = None,
+    skip_faults: Annotated[bool, typer.Option("--skip-faults", help="skip and count faulty lines instead of stopping")] = False,
     device: Device = None,
     quiet: Quiet = False,
 ) -> None:  # fmt: skip
@@ -144,25 +145,25 @@ def train(
 @app.command(short_help="Answer texts, or lines of standard input.")
 def predict(
     run: Run,
-    text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]…", help="texts; lines of standard input if there are none")] = None,
+    text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]…", help="texts to answer; without any, lines of standard input")] = None,
     beam: Annotated[int | None, typer.Option(help="hypotheses kept by the search; 1 is greedy")] = None,
-    n_best: Annotated[int, typer.Option(help="answers to each text: --n-best lines for each line, empty ones where fewer are found; the order is that of score ÷ length to the power of --length-penalty, which --json calls normalised")] = 1,
-    length_penalty: Annotated[float | None, typer.Option(help="score ÷ length to this power")] = None,
-    minimum: Annotated[int, typer.Option(help="fewest tokens of an answer")] = 0,
-    longest: Annotated[int | None, typer.Option(help="most tokens of an answer")] = None,
-    sample: Annotated[bool, typer.Option("--sample", help="draw answers at random")] = False,
-    temperature: Annotated[float | None, typer.Option(help="of sampling: below 1 is more certain")] = None,
-    top_k: Annotated[int | None, typer.Option(help="sample among the k most probable")] = None,
-    top_p: Annotated[float | None, typer.Option(help="sample among the most probable that make up p")] = None,
-    seed: Annotated[int | None, typer.Option(help="of sampling; 1 by default")] = None,
+    n_best: Annotated[int, typer.Option(help="number of answers to each text, best first; always so many lines, empty where fewer are found")] = 1,
+    length_penalty: Annotated[float | None, typer.Option(help="length penalty: scores are divided by length to this power")] = None,
+    minimum: Annotated[int, typer.Option(help="minimum number of tokens in an answer")] = 0,
+    longest: Annotated[int | None, typer.Option(help="maximum number of tokens in an answer")] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="sample answers at random")] = False,
+    temperature: Annotated[float | None, typer.Option(help="sampling temperature; below 1 is more certain")] = None,
+    top_k: Annotated[int | None, typer.Option(help="sample among the k most probable tokens")] = None,
+    top_p: Annotated[float | None, typer.Option(help="sample among the most probable tokens that sum to p")] = None,
+    seed: Annotated[int | None, typer.Option(help="random seed of sampling; 1 by default")] = None,
     choices: Annotated[str | None, typer.Option(metavar="A,B,C", help="language models: answer with the likeliest of these; blanks count; --json ranks all")] = None,
     before: Annotated[str | None, typer.Option(metavar="TEXT|FILE", help="language models: put this before each text, such as examples to follow")] = None,
-    alignment: Annotated[str | None, typer.Option(metavar="hard|soft", help="where each output word looked: 0-0 1-2, or JSON weights")] = None,
-    embeddings: Annotated[bool, typer.Option("--embeddings", help="the vector of each text as a JSON array, with --json those of its words too")] = False,
-    with_score: Annotated[bool, typer.Option("--with-score", help="log-probability before each answer")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
+    alignment: Annotated[str | None, typer.Option(metavar="hard|soft", help="print where each output word looked: 0-0 1-2, or JSON weights")] = None,
+    embeddings: Annotated[bool, typer.Option("--embeddings", help="print the vector of each text as a JSON array; with --json also those of its words")] = False,
+    with_score: Annotated[bool, typer.Option("--with-score", help="print the log-probability before each answer")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object a line")] = False,
     file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="answer the sources of a data file, or every line of a text file")] = None,
-    skip_faults: Annotated[bool, typer.Option("--skip-faults", help="answer a line that cannot be read with an empty one, and say so, rather than stop")] = False,
+    skip_faults: Annotated[bool, typer.Option("--skip-faults", help="give an unreadable line an empty answer and a note instead of stopping")] = False,
     node: Nodes = None,
     others: Others = None,
     engine: Engine = "torch",
@@ -208,11 +209,11 @@ def evaluate(
     run: Run,
     data: Annotated[list[str], typer.Argument(metavar="DATA…", help="data with known answers")],
     beam: Annotated[int | None, typer.Option(help="hypotheses kept by the search")] = None,
-    length_penalty: Annotated[float | None, typer.Option(help="score ÷ length to this power")] = None,
-    stride: Annotated[int | None, typer.Option(help="language models: predict so many tokens, then move the window on")] = None,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without case")] = False,
-    by_length: Annotated[bool, typer.Option("--by-length", help="the first metric by length of the source too")] = False,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the answers to this file, a line for each example")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="length penalty: scores are divided by length to this power")] = None,
+    stride: Annotated[int | None, typer.Option(help="language models: move the window on by this many tokens")] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="ignore case in BLEU and chrF")] = False,
+    by_length: Annotated[bool, typer.Option("--by-length", help="also print the first metric by length of the source")] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the answers to this file, one line per example")] = None,
     pictures: Annotated[Path | None, typer.Option("--pictures", metavar="FOLDER", help="draw the confusion matrix and the pictures most surely labelled wrong")] = None,
     others: Others = None,
     engine: Engine = "torch",
@@ -244,14 +245,14 @@ def evaluate(
 @app.command(short_help="Draw where the model looked.")
 def show(
     run: Run,
-    text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT…]", help="texts to answer and look into")] = None,
+    text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT…]", help="texts to answer and inspect")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help=".png or .svg picture, .html page, .npz numbers")] = Path("attention.png"),
-    answer: Annotated[str | None, typer.Option("--answer", help="look at this answer rather than the model's own")] = None,
+    answer: Annotated[str | None, typer.Option("--answer", help="inspect this answer instead of the model's own")] = None,
     grid: Annotated[bool, typer.Option("--grid", help="every layer and head in one picture")] = False,
     device: Device = None,
     node: Nodes = None,
-    positions: Annotated[bool, typer.Option("--positions", help="the tables of positions in place of a text")] = False,
-    colours: Annotated[str, typer.Option("--colours", help="of pictures: regard (dark is large) or lecture (white is large)")] = "regard",
+    positions: Annotated[bool, typer.Option("--positions", help="draw the position tables instead of a text")] = False,
+    colours: Annotated[str, typer.Option("--colours", help="colour scale: regard (dark is large) or lecture (white is large)")] = "regard",
 ) -> None:  # fmt: skip
     """Draw where the model looked.
 
@@ -262,7 +263,7 @@ def show(
     from regard.commands import show as showing
 
     if positions == bool(text):
-        raise typer.BadParameter("a text, or --positions for the tables of positions: expected one of them")
+        raise typer.BadParameter("expected either a text, or --positions for the position tables")
     with pictures.coloured(colours):
         model = predicting.load(run, [], device)
         if positions:
@@ -288,12 +289,12 @@ def info(run: Run, as_json: Json = False) -> None:
 def check(
     target: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG | RUN", help="what to check")],
     valid: Annotated[list[str] | None, typer.Option("--valid", metavar="FILE", help="validation data, as for train")] = None,
-    test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test data, none of which may be in the data")] = None,
-    task: Annotated[str | None, typer.Option("--task", help="what comes out; recognised from the data")] = None,
+    test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test data, which must not overlap with the training data")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="convert, tag, classify, continue or fill; recognised from the data")] = None,
     format: FileFormat = None,
     columns: Columns = None,
     set: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE…", help="override settings, as for train")] = None,
-    accept: Annotated[bool, typer.Option("--accept", help="take the files of RUN as they are, edited on purpose")] = False,
+    accept: Annotated[bool, typer.Option("--accept", help="accept the files of RUN as they are, edited on purpose")] = False,
 ) -> None:  # fmt: skip
     """Find faults before time is spent: every one as file:line, and what to expect of a training.
 
@@ -320,13 +321,13 @@ def check(
 
 @app.command(short_help="Put models behind an HTTP API.")
 def serve(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="folders that `regard train` wrote; each is a model by its folder's name")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="run folders; each is served as a model by its folder's name")],
     host: Annotated[str, typer.Option(help="address to listen on; only this machine by default")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="port to listen on; 0: any that is free")] = 8000,
-    token_file: Annotated[Path | None, typer.Option("--token-file", metavar="FILE", help="tokens, one a line; requests need one of them")] = None,
+    token_file: Annotated[Path | None, typer.Option("--token-file", metavar="FILE", help="file of access tokens, one a line; requests need one of them")] = None,
     engine: Engine = "auto",
-    workers: Annotated[int, typer.Option(help="processes that answer, each with all models")] = 1,
-    queue: Annotated[int, typer.Option(help="most things that wait; more get status 429")] = 1000,
+    workers: Annotated[int, typer.Option(help="worker processes, each with all models")] = 1,
+    queue: Annotated[int, typer.Option(help="most requests that may wait; more get status 429")] = 1000,
     deadline: Annotated[float, typer.Option(help="seconds after which a request gets status 504")] = 30.0,
     languages: Annotated[str | None, typer.Option(metavar="FROM:TO", help="languages of a translator, such as en:de; those of the training files' suffixes by default")] = None,
 ) -> None:  # fmt: skip
@@ -353,7 +354,7 @@ def serve(
 @app.command(short_help="Average the last checkpoints of a run.")
 def average(
     run: Run,
-    last: Annotated[int | None, typer.Option(help="how many of the kept checkpoints; all by default")] = None,
+    last: Annotated[int | None, typer.Option(help="number of checkpoints; all that are kept by default")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="a new run folder for the result")] = None,
 ) -> None:  # fmt: skip
     """Average the weights of the last checkpoints into a new run folder.
@@ -385,7 +386,7 @@ def take_up(
 @app.command(short_help="Write a model for another program.")
 def export(
     run: Run,
-    to: Annotated[str, typer.Option("--to", metavar="huggingface|ctranslate2", help="the layout that is written")],
+    to: Annotated[str, typer.Option("--to", metavar="huggingface|ctranslate2", help="format to write")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="a new folder")],
 ) -> None:
     """Write a model in the layout of another program, read it back and compare.
@@ -407,8 +408,8 @@ def export(
 def demo(
     job: Annotated[str, typer.Argument(metavar="[dates|scenes|morse|communities]", help="read dates in many languages, describe pictures, read Morse code, or name everybody's community in a network of friends")] = "dates",
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/demo for dates, else runs/ and the name of the job")] = None,
-    minutes: Annotated[float | None, typer.Option(help="time for training; 2 for dates, 4 for scenes and morse, 1 for communities")] = None,
-    seed: Annotated[int, typer.Option(help="of the data and the training of scenes and morse")] = 1,
+    minutes: Annotated[float | None, typer.Option(help="minutes of training; 2 for dates, 4 for scenes and morse, 1 for communities")] = None,
+    seed: Annotated[int, typer.Option(help="random seed of data and training, for scenes and morse")] = 1,
 ) -> None:  # fmt: skip
     """Learn to read dates in many languages, to describe pictures, to read Morse code or to find communities, and draw
     where it looked.

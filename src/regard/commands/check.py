@@ -214,7 +214,7 @@ def check_model(model: Model) -> tuple[str, bool]:
         return f"  its answers were not tried, as that needs its data: {error}", True
     rows = list(model.task.rows(examples))[:16]
     model.network.eval()
-    lines, sound = [f"what must hold for every model, on {len(rows)} rows of its data:"], True
+    lines, sound = [f"invariants of every model, on {len(rows)} rows of its data:"], True
     with torch.no_grad():
         for name, difference in model.task.invariances(rows):
             good = difference < 1e-4

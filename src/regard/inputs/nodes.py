@@ -362,7 +362,7 @@ def _models(seen: Survey, graphs: Sequence[Graph], use: Use, carried: int) -> Ch
         training |= {"budget": 4096, "average": 1} | ({} if large else {"steps": 500, "every": 10})
         reasons = {
             "model.kind": "attention along edges: `regard show` tells which neighbours decided",
-            "model.dropout": f"{labelled:,} labelled nodes are {'few: much' if few else 'many: little'} is dropped",
+            "model.dropout": f"{labelled:,} labelled nodes are {'few' if few else 'many'}: {model['dropout']}",
         }
         return {"model": model, "training": training}, reasons
     if use is Use.LABEL:

@@ -325,7 +325,7 @@ class Tokens(Input[str]):
         if minutes < 20:
             found["training"] = {"minutes": minutes}
             why["training.minutes"] = (
-                f"about {count:,} tokens are seen often enough in {minutes:g} minutes; --minutes gives it more or less"
+                f"about {count:,} tokens are seen often enough in {minutes:g} minutes; --minutes changes it"
             )
         return found, why
 

@@ -166,7 +166,7 @@ class Equation(AttentionLayers):
     """A stack whose attentions have parts to choose. Where these have no fused kernel, the log says why."""
 
     score: Literal["dot", "scaled_dot", "bilinear", "additive", "mlp"] = Field(
-        "scaled_dot", description="the fit of a key to a query: dot, scaled_dot, bilinear, additive or mlp"
+        "scaled_dot", description="score of a key for a query: dot, scaled_dot, bilinear, additive or mlp"
     )
     normaliser: NormaliserKind = "softmax"
     heads_see: Literal["all", "piece"] = Field(
@@ -181,7 +181,7 @@ class Equation(AttentionLayers):
 class Placed(Equation):
     """A stack into which positions come by choice."""
 
-    position: PositionKind = Field("sinusoidal", description="how positions come in")
+    position: PositionKind = Field("sinusoidal", description="position encoding")
     position_way: Literal["added", "concatenated", "heads"] = Field(
         "added", description="a table is added or concatenated, or added to queries, keys and values in the heads"
     )
@@ -222,7 +222,7 @@ class TransformerPair(Placed, Tables):
     kind: Literal["transformer"] = Field("transformer", description="transformer, recurrent or convolution")
     layers: int = Field(3, ge=1, le=1000, description="layers of the encoder, and of the decoder")
     hidden: Hidden = 512
-    position: PositionKind = Field("sinusoidal", description="how positions come in")
+    position: PositionKind = Field("sinusoidal", description="position encoding")
     tied: bool = Field(True, description="the output layer is the target's embedding table")
     activation: Activation = Field("relu", description="inside the feed-forward parts")
     scale: bool = Field(True, description="embeddings are multiplied by √width")
@@ -376,7 +376,7 @@ class TransformerEncoderKind(Placed):
     width: Width = 128
     hidden: Hidden = 256
     dropout: DropoutRate = 0.3
-    position: PositionKind = Field("sinusoidal", description="how positions come in")
+    position: PositionKind = Field("sinusoidal", description="position encoding")
     window: Window = None
 
 
@@ -392,7 +392,7 @@ class ConformerKind(Layers):
     hidden: Hidden = 192
     norm: Literal["pre"] = Field("pre", description="layer normalisation before each part")
     kernel: int = Field(15, ge=1, le=10_001, description="vectors that a convolution sees, odd")
-    position: PositionKind = Field("rotary", description="how positions come in")
+    position: PositionKind = Field("rotary", description="position encoding")
     window: Window = None
 
 
@@ -436,7 +436,7 @@ class GptEncoderKind(Placed):
     kind: Literal["gpt"] = Field("gpt", description="which network")
     width: Width = 128
     hidden: Hidden = 512
-    position: PositionKind = Field("learned", description="how positions come in")
+    position: PositionKind = Field("learned", description="position encoding")
     activation: Activation = Field("gelu", description="inside the feed-forward parts; GPT-2 has gelu_tanh")
     language: LanguageWeight = 0.0
 
@@ -527,7 +527,7 @@ class GptKind(Placed):
     width: Width = 192
     hidden: Hidden = 768
     heads: Heads = 6
-    position: PositionKind = Field("learned", description="how positions come in")
+    position: PositionKind = Field("learned", description="position encoding")
     tied: bool = Field(True, description="the output layer is the embedding table")
     bias: bool = Field(True, description="the output layer has a bias; GPT-2's has none")
     activation: Activation = Field("gelu", description="inside the feed-forward parts; GPT-2 has gelu_tanh")

@@ -107,7 +107,7 @@ def parse_sums(folder: Path) -> Sums:
     found = json.loads(raw)
     files = found.get("files") if isinstance(found, dict) else None
     if not isinstance(files, dict) or not all(isinstance(sums, list) for sums in files.values()):
-        raise ValueError(f"{SUMS} is no list of sums")
+        raise ValueError(f"{SUMS} is not a list of checksums")
     if raw != render(files):
         raise ValueError(f"{SUMS} is not as it was written")
     return files

@@ -114,7 +114,7 @@ def refuse_other_run(run: Path, config: Config, files: str, say: Callable[[str],
                     f"{run} was begun with {section}.{key}={old}, now it is {value}: "
                     "use the same settings to resume, or name another folder with -o."
                 )
-            say(f"{section}.{key} was {old}, is {value}: not bit for bit what it would have been")
+            say(f"{section}.{key} was {old}, is {value}: the result will not be bit-for-bit the same")
 
 
 def _files_before(run: Path, files: str) -> str:

@@ -124,10 +124,8 @@ class Trainer:
                 if self.stop:
                     self.saver.save(must=True)
                     raise Interrupted
-            if self.how.ceiling and self._perfect():
-                self.progress.say(f"stopped early: the score could not be better {validation.SURE} times in a row")
-            elif self._flat().too_long(self.at, self.how):
-                self.progress.say(self._flat().sentence)
+            if not self._spent():
+                self.progress.say(f"stopped early: {self._early()}")
 
     def _agree(self) -> None:
         """Make all processes stop together, by the clock of the first."""
@@ -244,7 +242,7 @@ class Trainer:
             self.saver.save()
             raise UserError(
                 f"The loss was not finite for {self.at.bad} steps in a row, last at {where}: the state is kept in "
-                f"{self.run / 'state'}; look at these rows, or begin another run (-o) with a lower training.rate."
+                f"{self.run / 'state'}; check these rows, or start another run (-o) with a lower training.rate."
             )
 
     def _foretell(self) -> None:
@@ -284,8 +282,8 @@ class Trainer:
             )
         return memory.shortage(
             lambda: (
-                f"Out of memory at step {self.at.step}: what was saved before is in {self.run / 'state'}; make room "
-                "and give the same command, or begin another run (-o) with"
+                f"Out of memory at step {self.at.step}: the last state is in {self.run / 'state'}; free some memory "
+                "and run the same command again, or start another run (-o) with"
             ),
             self.how,
         )
@@ -305,17 +303,15 @@ class Trainer:
         return self.how.every or max(10, (self.at.steps or validation.STEPS) // validation.TIMES)
 
     def _finished(self) -> bool:
-        spent = self.how.minutes is not None and self.at.seconds > 60 * self.how.minutes
-        done = self.at.steps is not None and self.at.step >= self.at.steps
-        return done or spent or (self.how.ceiling and self._perfect()) or self._flat().too_long(self.at, self.how)
+        return self._spent() or bool(self._early())
 
-    def _flat(self) -> validation.Flat:
-        return validation.flat(self.at, len(self.some.items))
+    def _spent(self) -> bool:
+        """Return True if the steps or the minutes are used up."""
+        late = self.how.minutes is not None and self.at.seconds > 60 * self.how.minutes
+        return late or (self.at.steps is not None and self.at.step >= self.at.steps)
 
-    def _perfect(self) -> bool:
-        """Return True if the last validations on all items could not have been better."""
-        last = [entry for entry in self.at.history if entry.get("items") == len(self.some.items)][-validation.SURE :]
-        return len(last) == validation.SURE and all(entry.get("perfect") for entry in last)
+    def _early(self) -> str:
+        return validation.early(self.at, self.how, len(self.some.items))
 
     # ---- validation -----------------------------------------------------------------------------------------------
 
@@ -407,8 +403,8 @@ class Trainer:
         self.at.items, self.at.whole = validation.planned(count, each, between)
         if self.at.whole > 1:
             self.progress.say(
-                f"validations look at {self.at.items:,} of {count:,} items, each {self.at.whole}th and the last at "
-                "all of them: so they take at most a tenth of the time"
+                f"validations use {self.at.items:,} of {count:,} items; each {self.at.whole}th and the last use all: "
+                "validation takes at most a tenth of the time"
             )
 
     def _evaluated(self, held: Held) -> tuple[list[Score], list[str]]:
@@ -444,7 +440,7 @@ class Trainer:
         network.eval()
         scores, _ = self.task.evaluate(self.some, quick=True)
         better, why = metrics.as_good(scores[0], self.at.best)
-        if self._perfect() and not metrics.at_ceiling(scores[0]):
+        if validation.perfect(self.at, len(self.some.items)) and not metrics.at_ceiling(scores[0]):
             better, why = False, "not kept: the best is at its ceiling"
         self.progress.say(
             f"average of the last {len(paths)} checkpoints: {scores[0].name} {scores[0].value:.2f}, {why}"

@@ -63,7 +63,7 @@ def prepare(
     valid = list(read(config, data.valid, on_fault)) if data.valid else []
     split = Split(config, seen, (example.key for example in valid) if data.apart else ())
     if data.valid and data.apart:
-        say("what is in the validation data too is left out of training (data.apart)")
+        say("examples that are also in the validation data are left out of training (data.apart)")
     made_from = _origin(
         locations.portable(config, run), split, files or checksum([*data.train, *data.valid], seen.refers)
     )

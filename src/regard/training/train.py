@@ -219,7 +219,7 @@ def run_training(
         if world.size > 1 and averaging.normalised(trainer.network):
             progress.say("BatchNorm sees the rows of each process alone: the result depends on how many there are")
         if trainer.resume(progress.say):
-            progress.say(f"going on at step {trainer.at.step:,} of {run}")
+            progress.say(f"resuming at step {trainer.at.step:,} of {run}")
         try:
             trainer.train()
             trainer.finish()

@@ -67,9 +67,9 @@ class Flat(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The log line of a training that stopped for this."""
+        """The reason for stopping, as the log says it."""
         length = f"{self.seconds / 60:.1f} minutes and {self.steps:,} steps"
-        return f"stopped early: no better score for {length} (see training.patience)"
+        return f"no better score for {length} (see training.patience)"
 
 
 def flat(at: Position, count: int) -> Flat:
@@ -78,3 +78,17 @@ def flat(at: Position, count: int) -> Flat:
         if entry["items"] == count and entry["step"] > at.better_step:
             return Flat(entry["step"] - at.better_step, 60 * entry["minutes"] - at.better_seconds)
     return Flat(0, 0.0)
+
+
+def perfect(at: Position, count: int) -> bool:
+    """Return True if the last validations on all items could not have been better."""
+    last = [entry for entry in at.history if entry.get("items") == count][-SURE:]
+    return len(last) == SURE and all(entry.get("perfect") for entry in last)
+
+
+def early(at: Position, how: Training, count: int) -> str:
+    """Return why a training ends before its time; "" if it does not."""
+    if how.ceiling and perfect(at, count):
+        return f"the score was perfect {SURE} times in a row"
+    since = flat(at, count)
+    return since.sentence if since.too_long(at, how) else ""

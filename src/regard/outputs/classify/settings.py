@@ -82,7 +82,7 @@ def choose(seen: Survey, reading: dict[str, Any]) -> Chosen:
         if long
         else "an LSTM learns labels of short texts from few examples better than a Transformer",
         "model.width": f"{seen.count:,} texts, {kinds} labels: width {model['width']}",
-        "model.dropout": f"{seen.count:,} texts are {'few: much' if few else 'many: less'} is dropped in training",
+        "model.dropout": f"{seen.count:,} texts are {'few' if few else 'many'}: {model['dropout']}",
         "output.pooling": "a learned query weighs the words, so that `regard show` tells which ones decided",
     }
     training = {"budget": 1024 if few else 4096, "rate": 1e-3, "warmup": 100}
