@@ -234,6 +234,17 @@ class TransformerPair(Placed, Tables):
         return self.buckets if self.ngrams > 1 else 0
 
 
+def _refuse_odd(width: int) -> None:
+    """Refuse a width that two directions cannot share."""
+    if width % 2:
+        raise PydanticCustomError(
+            "width",
+            "width={width} cannot be shared by two directions, expected an even width: set model.width={near}, or "
+            "model.both_ways=false",
+            {"width": width, "near": width + 1},
+        )
+
+
 class RecurrentPair(Kind, Tables):
     """An encoder and a decoder that are RNNs."""
 
@@ -260,6 +271,8 @@ class RecurrentPair(Kind, Tables):
 
     @model_validator(mode="after")
     def _heads_have_a_score(self) -> Self:
+        if self.both_ways:
+            _refuse_odd(self.width)
         if self.heads and self.attention in ("none", "mean", "location"):
             raise PydanticCustomError(
                 "heads",
@@ -346,6 +359,12 @@ class RecurrentEncoderKind(Kind):
     heads: int = Field(0, ge=0, le=4096, description="of self-attention over the states; 0: none")
     dropout: DropoutRate = 0.4
     both_ways: bool = Field(True, description="reads forward and backward, or forward only")
+
+    @model_validator(mode="after")
+    def _directions_share_the_width(self) -> Self:
+        if self.both_ways:
+            _refuse_odd(self.width)
+        return self
 
     def parameters(self) -> int:
         return self.layers * GATES[self.cell] * 2 * self.width**2 + (4 * self.width**2 if self.heads else 0)

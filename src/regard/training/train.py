@@ -165,6 +165,8 @@ def _started(config: Config, start: Path, run: Path, *, adapt: bool) -> Config:
     if not adapt:
         return settings.override(config, [f"training.start={json.dumps(str(start))}"])
     known = bool(checkpoint.states(run)) and (run / "config.yaml").is_file()
+    if known and not start.is_dir() and str(start) != settings_in(run)[0].training.start:
+        settings_in(start)  # which refuses it
     rate = 1 if known else warm_start.SLOWER
     return warm_start.adapted(config, settings_in(run if known else start)[0], start, rate=rate)
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from regard.config import Config, Section, Tables
+from regard.data.example import counted
 from regard.data.survey import Survey
 from regard.inputs.input import Chosen
 from regard.models.picture_settings import SourceEncoder, TellKind
@@ -86,7 +87,7 @@ def choose(seen: Survey, reading: dict[str, Any]) -> Chosen:
     if "ngrams" in model:
         reasons["model.ngrams"] = f"{count:,} pairs show many runs of up to {model['ngrams']} letters often"
     if "steps" in training:
-        reasons["training.steps"] = f"{count:,} pairs need no more; --steps changes it"
+        reasons["training.steps"] = f"enough for {counted(count, 'pair')}; --steps changes it"
     return {"output": output, "model": model, "training": training}, reasons
 
 
