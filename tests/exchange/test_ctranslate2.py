@@ -343,7 +343,7 @@ def test_the_conversion_is_kept_and_made_anew_when_it_must_be(cli: Regard, tmp_p
     assert changed != expected
     assert cli.lines(*ask, "--engine", "ctranslate2") == changed
     assert sorted(path.name for path in (tmp_path / "run").glob(".*")) == []
-    assert cli.run("check", "run").startswith("run: every file is what was written")
+    assert cli.run("check", "run").startswith("run: every file matches its checksum")
 
 
 def test_int8_says_once_what_it_costs(cli: Regard, numbers: Path, tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_the_commands_work_on_what_was_imported(taken: Any, tmp_path: Path, caps
     assert json.loads(capsys.readouterr().out)["scores"][0]["name"] == "accuracy"
     assert commands("show", run, "The cat ___ home.", "-o", tmp_path / "picture.html") == 0
     assert commands("check", run) == 0
-    assert "every file is what was written" in capsys.readouterr().out
+    assert "every file matches its checksum" in capsys.readouterr().out
     assert commands("export", run, "--to", "huggingface", "-o", tmp_path / "back") == 0
     assert (tmp_path / "back" / "tokenizer.json").is_file()
 

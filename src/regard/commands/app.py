@@ -81,7 +81,7 @@ def options(
         raise typer.Exit
 
 
-@app.command(short_help="Learn from a file of yours; the same command again resumes.")
+@app.command(short_help="Train a model on your data, or resume a training.")
 def train(
     data: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG | RUN", help="files or a folder of yours (pairs, labels, tags, text …), - for standard input, a config.yaml, or a run folder to resume")],
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/NAME by default")] = None,
@@ -298,7 +298,7 @@ def check(
 ) -> None:  # fmt: skip
     """Find faults before time is spent: every one as file:line, and what to expect of a training.
 
-    The exit code is 1 where `regard train` with the same options would stop before its first step. Of a run: whether every file is what was written, and whether the model does what every model must.
+    The exit code is 1 where `regard train` with the same options would stop before its first step. Of a run: whether every file matches its checksum, and whether the model does what every model must.
 
     Example: regard check words.tsv --test test.tsv
     """
@@ -319,7 +319,7 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command(short_help="Put models behind an HTTP API.")
+@app.command(short_help="Serve models over HTTP.")
 def serve(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="run folders; each is served as a model by its folder's name")],
     host: Annotated[str, typer.Option(help="address to listen on; only this machine by default")] = "127.0.0.1",
@@ -366,7 +366,7 @@ def average(
     print(averaging.average(run, last, output or run.with_name(run.name + "-average")))
 
 
-@app.command("import", short_help="Make a run from a published model.")
+@app.command("import", short_help="Import a published model.")
 def take_up(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="a BERT, GPT-2, Marian or ViT model: config.json, model.safetensors, tokenizer.json")],
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/NAME by default")] = None,
@@ -383,7 +383,7 @@ def take_up(
     print(model.folder)
 
 
-@app.command(short_help="Write a model for another program.")
+@app.command(short_help="Export a model for another program.")
 def export(
     run: Run,
     to: Annotated[str, typer.Option("--to", metavar="huggingface|ctranslate2", help="format to write")],
@@ -404,7 +404,7 @@ def export(
     print(output)
 
 
-@app.command(short_help="Learn from made-up data: dates, scenes, Morse code or communities.")
+@app.command(short_help="Train on generated data: dates, scenes, Morse code or communities.")
 def demo(
     job: Annotated[str, typer.Argument(metavar="[dates|scenes|morse|communities]", help="read dates in many languages, describe pictures, read Morse code, or name everybody's community in a network of friends")] = "dates",
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/demo for dates, else runs/ and the name of the job")] = None,

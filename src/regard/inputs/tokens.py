@@ -408,7 +408,7 @@ def _for_units(seen: Survey) -> Chosen:
     section = {"level": "words", "lowercase": True, "size": size, "unknown": 0.2 if few else 0.1}
     reasons = {
         "size": f"{size:,} words: about those seen twice or more; of the others the characters tell",
-        "unknown": "some words are unknown at random in training, so that their characters are learned from",
+        "unknown": "words become unknown at random in training, so that the model learns from their characters",
     }
     if _used(seen, "words") != "words":
         section["size"] = None
@@ -429,7 +429,7 @@ def _for_label(seen: Survey) -> Chosen:
     return {"level": "words", "lowercase": True, "size": size, "unknown": 0.1}, {
         "level": f"{why} Whole words are labelled best from scratch",
         "size": f"{size:,} words: about those seen twice or more; the others teach what an unknown word is",
-        "unknown": "some words are unknown at random in training, so that no single one is relied on",
+        "unknown": "words become unknown at random in training, so that the model relies on no single one",
     }
 
 

@@ -47,7 +47,7 @@ Window = Annotated[
     Field(description="vectors that attention looks back and ahead, such as 64,64: linear cost; empty: all"),
 ]
 AttentionKind = Literal["full", "local", "linear", "performer", "linformer", "bigbird"]
-DropoutRate = Annotated[float, Field(ge=0, lt=1, description="share of numbers dropped in training")]
+DropoutRate = Annotated[float, Field(ge=0, lt=1, description="dropout rate")]
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1, "forgetting": 1}  # pairs of matrices of a cell; forgetting has two from x alone
 
@@ -224,7 +224,7 @@ class TransformerPair(Placed, Tables):
     hidden: Hidden = 512
     position: PositionKind = Field("sinusoidal", description="position encoding")
     tied: bool = Field(True, description="the output layer is the target's embedding table")
-    activation: Activation = Field("relu", description="inside the feed-forward parts")
+    activation: Activation = Field("relu", description="activation of the feed-forward parts")
     scale: bool = Field(True, description="embeddings are multiplied by √width")
     closed: bool = Field(False, description="the encoder reads the end after each source")
     ngrams: NgramLength = 1
@@ -456,7 +456,7 @@ class GptEncoderKind(Placed):
     width: Width = 128
     hidden: Hidden = 512
     position: PositionKind = Field("learned", description="position encoding")
-    activation: Activation = Field("gelu", description="inside the feed-forward parts; GPT-2 has gelu_tanh")
+    activation: Activation = Field("gelu", description="activation of the feed-forward parts; GPT-2 has gelu_tanh")
     language: LanguageWeight = 0.0
 
 
@@ -549,7 +549,7 @@ class GptKind(Placed):
     position: PositionKind = Field("learned", description="position encoding")
     tied: bool = Field(True, description="the output layer is the embedding table")
     bias: bool = Field(True, description="the output layer has a bias; GPT-2's has none")
-    activation: Activation = Field("gelu", description="inside the feed-forward parts; GPT-2 has gelu_tanh")
+    activation: Activation = Field("gelu", description="activation of the feed-forward parts; GPT-2 has gelu_tanh")
 
 
 class RecurrentLanguageKind(Kind):

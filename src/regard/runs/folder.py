@@ -62,7 +62,7 @@ def make(run: Path) -> None:
 
 def instead(run: Path) -> str:
     """Return the advice for a folder whose model must not be overwritten."""
-    return f"Start from it with --from {quoted(run)} and another folder (-o), or train anew in another folder (-o)."
+    return f"Name another folder with -o, and start from this model with --from {quoted(run)} if you want its weights."
 
 
 @contextmanager

@@ -181,7 +181,7 @@ def _reusable(run: Path, origin: dict[str, Any], say: Say) -> bool:
             return False
         for name, expected in found["learned"].items():
             if checksums.sha256(checksums.inside(run, name)) != expected:
-                raise UserError(f"{run / name} is not what was written.")
+                raise UserError(f"{run / name} has changed since it was written.")
         int(found["left_out"])
         for name in STORES:
             Store.open(cache / name)

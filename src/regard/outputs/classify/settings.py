@@ -78,7 +78,7 @@ def choose(seen: Survey, reading: dict[str, Any]) -> Chosen:
         model = {"kind": "deepsets", "width": 256, "dropout": 0.5}
     kinds = len(set(seen.targets))
     reasons = {
-        "model.kind": "half of the texts have more than 100 words: each word alone says enough, and is read fast"
+        "model.kind": "half of the texts have more than 100 words: single words are enough, and fast to read"
         if long
         else "an LSTM learns labels of short texts from few examples better than a Transformer",
         "model.width": f"{seen.count:,} texts, {kinds} labels: width {model['width']}",

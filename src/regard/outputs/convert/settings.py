@@ -50,7 +50,7 @@ class SearchSettings(Section):
         1.0, ge=0, le=10, description="length penalty: scores are divided by length to this power"
     )
     factor: float = Field(3.0, gt=0, le=1e6, description="an answer to n tokens has at most factor · (n + 3) + 3")
-    longest: int = Field(256, ge=1, le=10**6, description="most tokens of an answer in any case")
+    longest: int = Field(256, ge=1, le=10**6, description="maximum number of tokens of an answer")
     ctc: float = Field(0.3, ge=0, le=1, description="weight of CTC's prefix scores in the search, where there is CTC")
 
 
