@@ -16,6 +16,7 @@ from regard.task import Task
 from regard.training import loop, validation
 from regard.training.loop import Interrupted, Trainer
 from regard.training.position import Position
+from regard.training.progress import Progress
 from regard.training.validation import Flat, Plan, due, planned
 from tests.training.toys import toy, trainer, two_terms
 
@@ -150,3 +151,22 @@ def test_a_flat_score_ends_the_training_at_the_same_minute_when_it_is_resumed(
     parts = run("parts")
     assert (parts.at.step, parts.at.best_step, round(validation.flat(parts.at, 3).seconds)) == (16, 6, 100)
     assert run("parts").at.step == 16
+
+
+def test_the_line_of_a_validation_names_the_metric_that_made_it_the_best(capsys: pytest.CaptureFixture[str]) -> None:
+    at, progress = Position(), Progress()
+    for step, (exact, wrong) in enumerate([(0.0, 90.0), (0.0, 80.0), (5.0, 70.0)], start=1):
+        scores = [
+            Score("exact_match", exact, "%", None, None, 9, True, ""),
+            Score("error", wrong, "%", None, None, 9, False, ""),
+        ]
+        entry = {"step": step, "minutes": 0.1, "loss": 1.0, "items": 9, "exact_match": exact, "error": wrong}
+        at.step = at.best_step = step
+        at.history.append(entry)
+        progress.validated(at, entry, scores, None, 9)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition("loss 1.000  ")[2] for line in lines] == [
+        "exact_match 0.00 %  ← best",
+        "exact_match 0.00 %, error 80.00 %  ← best",
+        "exact_match 5.00 %  ← best",
+    ]

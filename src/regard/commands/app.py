@@ -507,7 +507,7 @@ def _guarded(arguments: list[str]) -> int:
         say("regard: out of memory: use a smaller model or batch (--set training.budget=…), or a larger machine")
         return 1
     except OSError as error:
-        say(f"regard: {error.filename or 'the system'}: {error.strerror or error}")
+        say(f"regard: {error.filename or 'standard output or another stream'}: {error.strerror or error}")
         if error.filename is None:  # perhaps standard output itself, on a full disk
             _end_output()
         return 1

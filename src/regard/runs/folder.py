@@ -110,8 +110,8 @@ def refuse_other_run(run: Path, config: Config, files: str, say: Callable[[str],
             if old == value or key in MOVABLE.get(section, ()):
                 continue
             if (section, key) == ("training", "start"):
-                begun, now = ("without --from" if each is None else f"with --from {each}" for each in (old, value))
-                raise UserError(f"{run} was begun {begun}, now it is {now}: name another folder with -o.")
+                begun, is_now = ("without --from" if each is None else f"with --from {each}" for each in (old, value))
+                raise UserError(f"{run} was begun {begun}, now it is {is_now}: name another folder with -o.")
             if key not in CHANGEABLE.get(section, ()):
                 raise UserError(
                     f"{run} was begun with {section}.{key}={old}, now it is {value}: "

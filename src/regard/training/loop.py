@@ -341,7 +341,7 @@ class Trainer:
             self.saver.publish()
             self.board.add(entry)
         shown = None if answer is None else (*self.task.said(self.some.items[0]), answer)
-        self.progress.validated(self.at, entry, scores[0] if scores else None, shown, len(self.some.items))
+        self.progress.validated(self.at, entry, scores, shown, len(self.some.items))
 
     def _rank(self, scores: list[Score], *, kept: bool) -> bool:
         """Compare metrics on all items with the best so far; return True if they could not be better.
