@@ -100,7 +100,7 @@ def finetune(
     kind, changes = VARIANTS[variant]
     how = [f"output.pooling={'first' if kind == 'bert' else 'last'}", *changes, *more]
     how += ["training.budget=1024", "training.smoothing=0", "model.dropout=0.2"]
-    how += [f"training.every={max(1, steps // 3)}", "training.rate=5e-4", "training.warmup=50", "training.patience=100"]
+    how += [f"training.every={max(1, steps // 3)}", "training.rate=5e-4", "training.warmup=50", f"training.patience={steps}"]
     start: Path | None = pretrained[kind]
     if variant == "no pre-training":
         start = None

@@ -64,7 +64,10 @@ class Training(Section):
     minutes: float | None = Field(20.0, gt=0, description="time for training; empty: no limit")
     every: int | None = Field(None, ge=1, description="steps between validations; empty: 25 over the run")
     patience: float | None = Field(
-        None, gt=0, description="minutes without a better score before it stops; empty: two fifths of the training"
+        None, gt=0, description="minutes (steps, if given) without a better score before it stops; empty: 2/5 of them"
+    )
+    best: Literal["metric", "loss"] = Field(
+        "metric", description="what of the validation data decides about the best weights; loss where items are few"
     )
     ceiling: bool = Field(True, description="stop when the score is perfect twice in a row")
     average: int = Field(5, ge=1, description="checkpoints averaged at the end, unless the best is clearly better")

@@ -93,7 +93,7 @@ def test_slow_validations_look_at_fewer_items_and_the_last_at_all(
 
 def test_flat_is_measured_in_minutes_of_training_or_in_the_given_steps() -> None:
     at = Position(steps=1000)
-    for how in (Training(minutes=20), Training(steps=1000), Training(steps=1000, patience=8), Training(patience=8)):
+    for how in (Training(minutes=20), Training(steps=1000), Training(steps=1000, patience=400), Training(patience=8)):
         assert [Flat(*each).too_long(at, how) for each in ((390, 470.0), (400, 480.0))] == [False, True], how
     assert not Flat(400, 480.0).too_long(at, Training(minutes=60))
 

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from regard.config import Training
+from regard.data.batches import by_budget
+from regard.inputs.input import Row
+from regard.metrics import Score
 from regard.training.position import Position
 
 TIMES = 25  # validations of a run, at regular intervals
@@ -54,16 +62,14 @@ class Flat(NamedTuple):
     seconds: float
 
     def too_long(self, at: Position, how: Training) -> bool:
-        """Return True if that is more than the patience.
+        """Return True if that is more than the patience: minutes, or steps where the number of steps is given.
 
         Minutes are minutes of training, which the state holds: a pause between two commands does not count. A training
-        of a given number of steps is patient for a number of steps, so that it ends at the same one on any machine.
+        of a given number of steps ends at the same one on any machine.
         """
-        if how.patience is not None:
-            return self.seconds >= 60 * how.patience
         if how.steps is None and how.minutes is not None:
-            return self.seconds >= PATIENCE * 60 * how.minutes
-        return self.steps >= PATIENCE * (at.steps or STEPS)
+            return self.seconds >= 60 * (how.patience or PATIENCE * how.minutes)
+        return self.steps >= (how.patience or PATIENCE * (at.steps or STEPS))
 
     @property
     def sentence(self) -> str:
@@ -92,3 +98,22 @@ def early(at: Position, how: Training, count: int) -> str:
         return f"the score was perfect {SURE} times in a row"
     since = flat(at, count)
     return since.sentence if since.too_long(at, how) else ""
+
+
+@torch.no_grad()
+def loss(
+    rows: Sequence[Row],
+    sums: Callable[[Sequence[Row]], Tensor],
+    totals: Callable[[Any], Sequence[float]],
+    budget: int,
+) -> Score:
+    """Return the training loss on validation rows: Σ over terms of sum / total.
+
+    It moves with every weight, where the accuracy of a few hundred items stays the same or jumps.
+    """
+    lengths = np.array([[len(field) for field in row] for row in rows], dtype=np.int32)
+    sizes = lengths.max(axis=1).tolist()
+    parts = by_budget(sorted(range(len(rows)), key=sizes.__getitem__), sizes, budget)
+    found: Any = sum(sums([rows[i] for i in part]).double().cpu() for part in parts)
+    value = sum(each / (total or math.inf) for each, total in zip(found, totals(lengths), strict=True))
+    return Score("validation_loss", float(value), "", None, None, len(rows), False, "terms:training")
