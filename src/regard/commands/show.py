@@ -13,7 +13,7 @@ from regard import pictures
 from regard.commands.predict import listed
 from regard.errors import UserError
 from regard.inputs.input import readable
-from regard.inspection import on_sound, page
+from regard.inspection import bundle, page
 from regard.inspection.figure import figure_of
 from regard.inspection.positions import position_tables
 from regard.runs.model import Model
@@ -50,8 +50,7 @@ def show(
     kind = path.suffix.lower()
     if kind == ".html":
         exhibits = [model.task.exhibit(source, answer) for source in sources]
-        write = page.write if exhibits[0].sound is None else on_sound.write
-        return write(path, exhibits, title=f"{model.folder.name}: where it looked")
+        return bundle.write(path, exhibits, title=f"{model.folder.name}: where it looked")
     exhibit = model.task.exhibit(sources[0], answer)
     if kind == ".npz":
         return _numbers(path, exhibit)
