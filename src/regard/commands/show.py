@@ -41,17 +41,21 @@ def show(
     answer: str | None = None,
     grid: bool = False,
     nodes: Sequence[str] = (),
+    cover: bool = False,
 ) -> Path:
-    """Answer each text (or take `answer`), and write what the suffix of `path` says. `nodes` are units to look at."""
+    """Answer each text (or take `answer`), and write what the suffix of `path` says. `nodes` are units to look at;
+    `cover` adds what the answer becomes without each part of the input."""
     named = [text for line in texts for text in (listed(model, line, nodes) if nodes else [line])]
     sources = [model.task.input.read(text) for text in named]
     answer = None if answer is None else readable(answer)
     _refuse(sources, path, answer, grid)
+    if cover and path.suffix.lower() not in (".html", ".npz"):
+        raise UserError(f"{path}: --cover goes with .html and .npz, which hold what the answer becomes.")
     kind = path.suffix.lower()
     if kind == ".html":
-        exhibits = [model.task.exhibit(source, answer) for source in sources]
+        exhibits = [model.task.exhibit(source, answer, "each" if cover else ()) for source in sources]
         return bundle.write(path, exhibits, title=f"{model.folder.name}: where it looked")
-    exhibit = model.task.exhibit(sources[0], answer)
+    exhibit = model.task.exhibit(sources[0], answer, "each" if cover else ())
     if kind == ".npz":
         return _numbers(path, exhibit)
     return pictures.save(figure_of(exhibit, grid=grid), path)

@@ -1,8 +1,8 @@
 """The page: one HTML file with its style and script inside, which a server sends and `regard show` saves.
 
-The files of `web/` are joined as they are; there is no build step. What somebody wrote reaches the page only as JSON, in
-a data block or from the server, and is shown only as text. The content security policy admits the page's own script and
-style by their hashes and nothing else.
+The files of `web/` are joined as they are; there is no build step. What somebody wrote reaches the page only as JSON,
+in a data block or from the server, and is shown only as text. The content security policy admits the page's own script
+and style by their hashes and nothing else.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from regard.inspection.page import Exhibit
 WEB = Path(__file__).with_name("web")
 SCRIPTS = (
     "dom", "weights", "script", "tokens", "picture", "graph", "sound", "heat", "heads", "cover", "sight", "covering",
-    "main",
+    "server", "recorder", "answers", "desk", "runs", "main",
 )  # fmt: skip
 OFFLINE = "img-src data:; media-src blob:"
+SERVED = "connect-src 'self'; img-src 'self' data: blob:; media-src blob:; frame-ancestors 'none'"
 
 
 def write(path: str | Path, exhibits: Sequence[Exhibit], title: str = "Attention") -> Path:

@@ -1,4 +1,4 @@
-"""Exhibits as JSON for the page: names, weights as 16-bit steps, and the picture, recording or graph they are drawn on."""
+"""Exhibits as JSON for the page: names, weights as 16-bit steps, and the picture, recording or graph below them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import UserError
-from regard.inspection.page import Exhibit, Map
+from regard.inspection.page import Effects, Exhibit, Map
 from regard.inspection.sound import LONGEST, SoundView
 from regard.inspection.view import View
 from regard.pictures.sketch import Sketch
@@ -35,6 +35,13 @@ def packed(exhibit: Exhibit, where: str) -> dict[str, Any]:
         },
         "maps": [packed_map(exhibit, a_map, f"{where}, map {a_map.name!r}") for a_map in maps],
     }
+    if exhibit.parts:
+        found["parts"] = [
+            {"name": visible(part.name), "columns": [*part.vectors], "receiver": part.receiver}
+            for part in exhibit.parts
+        ]
+    if exhibit.effects is not None:
+        found["effects"] = _effects(exhibit, exhibit.effects)
     if exhibit.view is not None:
         found["picture"] = _picture(exhibit.view)
     if exhibit.sketch is not None:
@@ -42,6 +49,16 @@ def packed(exhibit: Exhibit, where: str) -> dict[str, Any]:
     if exhibit.sound is not None:
         found |= {"sound": _sound(exhibit.sound), "times": _times(exhibit, exhibit.sound, maps[0])}
     return found
+
+
+def _effects(exhibit: Exhibit, effects: Effects) -> dict[str, Any]:
+    """Return what answers become without parts, and the probability of each element of the first one."""
+    covered = {
+        str(number): {"answer": None if text is None else one_line(text), "each": each}
+        for number, (text, each) in effects.covered.items()
+    }
+    rows = exhibit.element_rows(None if effects.each is None else len(effects.each))
+    return {"answer": one_line(effects.answer), "each": effects.each, "rows": rows, "covered": covered}
 
 
 def one_line(title: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from regard.inspection.sound import SoundView
-from regard.inspection.view import Drawing, View
+from regard.inspection.view import Coverable, Drawing, View
 from regard.pictures.sketch import Sketch
 
 if TYPE_CHECKING:
@@ -50,6 +50,16 @@ class WordGroups:
 
 
 @dataclass(frozen=True)
+class Effects:
+    """An answer, the probability of each of its elements (None where it is not known), and for each part that was
+    covered, by its number, the answer without it (None where answers are drawn) and the same probabilities."""
+
+    answer: str
+    each: Sequence[float] | None
+    covered: Mapping[int, tuple[str | None, Sequence[float] | None]]
+
+
+@dataclass(frozen=True)
 class Exhibit:
     """An input, its output, and the maps between and within them.
 
@@ -66,6 +76,9 @@ class Exhibit:
     view: View | None = None  # of a source that is a picture
     sound: SoundView | None = None  # of a source that is a recording
     sketch: Sketch | None = None  # where the source is a graph
+    elements: Sequence[int] | None = None  # the row of the target of each element of the answer; None: its own
+    parts: Sequence[Coverable] = ()  # what can be covered, with columns of the source as vectors
+    effects: Effects | None = None
 
     @classmethod
     def of(cls, source: View, target: View, maps: Sequence[Map], text: str, drawing: Drawing | None = None) -> Self:
@@ -83,6 +96,11 @@ class Exhibit:
         if columns:
             sides["projected"] = projected_names(max(columns))
         return sides
+
+    def element_rows(self, count: int | None) -> list[int]:
+        """Return the row of the target for each of so many elements of the answer."""
+        rows = [*self.elements] if self.elements is not None else [*range(len(self.target))]
+        return rows if count is None or len(rows) == count else [0] * count
 
     def all_words(self) -> dict[Side, WordGroups]:
         """Return `words` of each side; that of the prefix is made from that of the target."""
