@@ -230,7 +230,8 @@ def test_runs_are_listed_with_their_curves(driver: Chrome, tmp_path: Path) -> No
             for s in (1, 2, 3)
         ]
         run.joinpath("metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 4, "lo')
-    (tmp_path / "compare.md").write_text("# x\n\n| model | score |\n|---|---|\n| lstm | 3 |\n")
+    (tmp_path / "comparison.json").write_text("{}")
+    (tmp_path / "README.md").write_text("# x\n\n| model | score |\n|---|---|\n| lstm | 3 |\n")
     found = Browser((tmp_path,), {}).listed()
     assert [run["name"] for run in found["runs"]] == ["deep/one", "deep/two"]
     assert found["runs"][0]["score"] == {"name": "exact_match", "value": 3, "unit": ""}

@@ -44,8 +44,8 @@ class Browser:
             {"name": f"{root.name}/{path.relative_to(root).as_posix()}", "text": _text(path)}
             for root in self.folders
             for folder in (root, *_below(root, DEPTH))
-            for path in (folder / "compare.md", folder / "table.md")
-            if path.is_file()
+            for path in (folder / "README.md",)
+            if (folder / "comparison.json").is_file() and path.is_file()
         ]
         return {"runs": sorted(runs, key=lambda run: run["name"]), "tables": tables[:20]}
 

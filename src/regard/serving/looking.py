@@ -74,18 +74,22 @@ def source_of(model: Model, question: Mapping[str, Any], longest: int) -> Any:
 def look(model: Model, source: Any, content: str) -> dict[str, Any]:
     """Return the answer, and the exhibit as the page takes it; or why there is none."""
     from regard.inspection.packing import packed
+    from regard.outputs.abilities import Streams
 
     task, question = model.task, json.loads(content)
     given, cover = question.get("answer"), question.get("cover")
     found: dict[str, Any] = {"answer": _answer(model, source)}
-    try:
-        wanted: Any = () if cover is None else "each" if cover == "each" else [cover]
-        found["example"] = packed(task.exhibit(source, given, wanted), "This")
-    except UserError as error:
-        if given is not None or cover is not None:
-            raise
-        found["fault"] = str(error)
-    return found
+    wanted: Any = () if cover is None else "each" if cover == "each" else [cover]
+    while True:
+        try:
+            return {**found, "example": packed(task.exhibit(source, given, wanted), "This")}
+        except UserError as error:
+            if given and isinstance(task.output, Streams):  # a continuation may be longer than what can be shown
+                given = given[: len(given) // 2] or None
+                continue
+            if given is not None or cover is not None:
+                raise
+            return {**found, "fault": str(error)}
 
 
 def _answer(model: Model, source: Any) -> dict[str, Any]:

@@ -26,9 +26,9 @@ class Sight extends Looking {
     const index = choice.side === "rows" ? null : choice.index;
     let best = null;
     this.parts.forEach((part, number) => {
-      if (done.includes(number) || (part.receiver !== null && part.receiver !== choice.index)) return;
+      if (done.includes(number) || (this.square && part.receiver !== choice.index)) return;
       const places = this.placed(part.columns, "columns");
-      if (index !== null && part.receiver === null && !places.includes(index)) return;
+      if (index !== null && !places.includes(index) && part.receiver !== index) return;
       const weight = this.weightOf(part, choice);
       if (weight !== null && (best === null || weight > best.weight)) best = { number, part, weight };
     });
@@ -98,7 +98,7 @@ class Sight extends Looking {
     if (!effects || !done.length) return this.covers.clear();
     const lines = done.map((number) => ({
       name: this.parts[number].name, effects, covered: this.known[number], element: this.element(),
-      weight: this.weights ? this.weightOf(this.parts[number], this.parts[number].receiver === null ? this.chosen : { side: "rows", index: this.parts[number].receiver }) : null,
+      weight: this.weights ? this.weightOf(this.parts[number], !this.square ? this.chosen : { side: "rows", index: this.parts[number].receiver }) : null,
     }));
     const drop = ({ covered }) => (together(covered.each) ?? 0) + (covered.answer === effects.answer ? 0 : -1e-6);
     this.covers.fill(lines.sort((a, b) => drop(a) - drop(b)));

@@ -49,7 +49,6 @@ class Desk {
     this.bytes = this.example = null;
     this.preview.replaceChildren();
     this.text.hidden = this.reads !== "text";
-    this.file.hidden = this.reads === "text" && false;
     this.file.parentElement.hidden = this.reads === "text";
     this.file.setAttribute("accept", KINDS[this.reads] ?? "text/plain");
     this.file.setAttribute("aria-label", `a file: ${this.facts.noun}`);
@@ -148,7 +147,8 @@ class Desk {
       const found = await ask("page/look", asked);
       const time = `${Math.round(performance.now() - began)} ms`;
       this.asked = asked;
-      this.answer.replaceChildren(...answered(found.answer), make("p", { class: "heading" }, time));
+      if (answer && this.facts.streams) this.answer.append(make("p", { class: "heading" }, time));
+      else this.answer.replaceChildren(...answered(found.answer), make("p", { class: "heading" }, time));
       if (!answer) this.edited.value = best(found.answer);
       else if (this.facts.streams) this.edited.value = answer;
       this.force.hidden = !found.example || this.facts.task === "fill";
@@ -201,7 +201,8 @@ class Desk {
     this.example = link.example === undefined ? null : Number(link.example);
     if (!this.question) return;
     const state = Object.fromEntries(["map", "layer", "head"].filter((key) => link[key] !== undefined).map((key) => [key, Number(link[key])]));
-    await this.look(link.answer ?? null, state);
+    if (this.facts.streams) await this.run();
+    else await this.look(link.answer ?? null, state);
   }
 }
 

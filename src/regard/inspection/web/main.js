@@ -29,7 +29,7 @@ function saved(examples) {
 class Live {
   constructor({ models, runs }) {
     Object.assign(this, { models, desks: [] });
-    this.runs = new Runs(runs, (name) => { this.show("try"); this.desks[0].choose(name); });
+    this.runs = new Runs((name) => { this.show("try"); this.desks[0].choose(name); });
     this.tabs = switcher("part of the page", [["try", "try a model"], ["runs", "runs"]], (tab) => this.show(tab));
     this.beside = button("side by side", () => this.second(this.desks.length < 2), { class: "beside", "aria-pressed": "false" });
     this.link = button("copy permalink", (event) => copied(location.href, event.target), { class: "permalink" });
@@ -85,7 +85,13 @@ class Live {
     this.keep();
   }
 
+  // Browsers allow few changes of the address in a second.
   keep() {
+    clearTimeout(this.later);
+    this.later = setTimeout(() => this.kept(), 200);
+  }
+
+  kept() {
     if (this.restoring || !this.desks.length) return;
     const parts = this.desks.flatMap((desk, number) => Object.entries(desk.link).map(([key, value]) => [number ? `${key}2` : key, value]));
     history.replaceState(null, "", `#${new URLSearchParams([["tab", this.tab], ...parts])}`);

@@ -5,7 +5,7 @@ const OTHER = new Set(["step", "epoch", "minutes", "rate", "tokens_per_second", 
 const REFRESH = 3000;  // milliseconds
 
 class Runs {
-  constructor(names, open) {
+  constructor(open) {
     Object.assign(this, { open, chosen: new Set(), known: {}, list: [] });
     this.search = make("input", { type: "search", placeholder: "search runs", "aria-label": "search runs" });
     this.search.addEventListener("input", () => this.table());
@@ -38,9 +38,9 @@ class Runs {
       box.checked = this.chosen.has(run.name);
       box.addEventListener("change", () => this.tick(run.name, box.checked));
       const score = run.score ? `${run.score.name} ${run.score.value.toFixed(2)}${run.score.unit ? ` ${run.score.unit}` : ""}` : "–";
-      const cells = [run.task, run.kind, score, run.steps ?? "–", run.minutes?.toFixed(1) ?? "–", run.training ? "training" : run.served ? "" : ""];
+      const cells = [run.task, run.kind, score, run.steps ?? "–", run.minutes?.toFixed(1) ?? "–"];
       const served = run.served ? [button("try", () => this.open(run.served))] : [];
-      return make("tr", {}, make("td", {}, box), make("th", { scope: "row" }, button(run.name, () => this.tick(run.name, !this.chosen.has(run.name)), { class: "plain" })), ...cells.slice(0, 5).map((text) => make("td", {}, String(text))), make("td", {}, run.training ? make("span", { class: "live" }, "training") : "", ...served));
+      return make("tr", {}, make("td", {}, box), make("th", { scope: "row" }, button(run.name, () => this.tick(run.name, !this.chosen.has(run.name)), { class: "plain" })), ...cells.map((text) => make("td", {}, String(text))), make("td", {}, run.training ? make("span", { class: "live" }, "training") : "", ...served));
     }));
   }
 
