@@ -15,6 +15,7 @@ def show(
     text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT…]", help="texts to answer and inspect")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help=".png or .svg picture, .html page, .npz numbers")] = Path("attention.png"),
     answer: Annotated[str | None, typer.Option("--answer", help="inspect this answer instead of the model's own")] = None,
+    cover: Annotated[bool, typer.Option("--cover", help="also what the answer becomes without each part of the input (.html, .npz)")] = False,
     grid: Annotated[bool, typer.Option("--grid", help="every layer and head in one picture")] = False,
     device: Device = None,
     node: Nodes = None,
@@ -43,4 +44,4 @@ def show(
             print(showing.show_positions(model, output))
         else:
             nodes = node.split(",") if node else ()
-            print(showing.show(model, text or [], output, answer=answer, grid=grid, nodes=nodes))
+            print(showing.show(model, text or [], output, answer=answer, grid=grid, nodes=nodes, cover=cover))
