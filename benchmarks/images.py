@@ -4,8 +4,8 @@
 
 28 × 28 pixels, patches of 4, width 192, 12 layers, 3 heads, batches of 64: training steps (forward, backward, AdamW)
 and inference. All take turns in one process, so that whatever else the machine does hits all of them; medians are
-compared. `--cpu` measures the time of the processor rather than of the clock, for machines that are busy; `--memory` the
-peak of each in a process of its own instead.
+compared. `--cpu` measures the time of the processor rather than of the clock, for machines that are busy; `--memory`
+the peak of each in a process of its own instead.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _Names(type):
 class Stub(ModuleType):
     """A module that has whatever class it is asked for: timm imports torchvision, of which its models use nothing."""
 
-    __path__: list[str] = []
+    __path__ = ()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -180,7 +180,8 @@ def main() -> None:
     parser.add_argument("--memory", action="store_true")
     given = parser.parse_args()
     if given.memory:
-        return memory(given.threads)
+        memory(given.threads)
+        return
     clock = time.process_time if given.cpu else time.perf_counter
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)

@@ -17,8 +17,8 @@ from regard.data.draws import Draws
 from regard.inputs.frames import Frames, FrameSettings
 from regard.inputs.input import Batch, Source, Use
 from regard.inputs.specaugment import Variation, at_speed, stretched
-from regard.layers.stem import Stem
 from regard.layers import subsampling
+from regard.layers.stem import Stem
 from regard.layers.subsampling import ConvolvedFrames, StackedFrames
 from regard.models.encoder import encoder
 from regard.models.speech import conformer, neighbours, pyramid

@@ -139,7 +139,15 @@ SETTINGS: dict[str, Any] = {
     "model": {"kind": "recurrent", "width": 64, "attention": "location", "dropout": 0.0},
     "output": {"level": "characters", "ctc": 0.5, "metric": "wer"},
     "decoding": {"ctc": 0.5, "beam": 4},
-    "training": {"budget": 1024, "rate": 2e-3, "warmup": 100, "smoothing": 0.0, "patience": 100, "average": 3},
+    "training": {
+        "budget": 1024,
+        "optimiser": "muon",
+        "rate": 6e-3,
+        "warmup": 100,
+        "smoothing": 0.0,
+        "patience": 100,
+        "average": 3,
+    },
 }
 
 
