@@ -17,7 +17,7 @@ from regard.training import loop, validation
 from regard.training.loop import Interrupted, Trainer
 from regard.training.position import Position
 from regard.training.progress import Progress
-from regard.training.validation import Flat, Plan, due, planned
+from regard.training.validation import Plan, Plateau, due, planned
 from tests.training.toys import toy, trainer, two_terms
 
 
@@ -94,8 +94,8 @@ def test_slow_validations_look_at_fewer_items_and_the_last_at_all(
 def test_flat_is_measured_in_minutes_of_training_or_in_the_given_steps() -> None:
     at = Position(steps=1000)
     for how in (Training(minutes=20), Training(steps=1000), Training(steps=1000, patience=400), Training(patience=8)):
-        assert [Flat(*each).too_long(at, how) for each in ((390, 470.0), (400, 480.0))] == [False, True], how
-    assert not Flat(400, 480.0).too_long(at, Training(minutes=60))
+        assert [Plateau(*each).too_long(at, how) for each in ((390, 470.0), (400, 480.0))] == [False, True], how
+    assert not Plateau(400, 480.0).too_long(at, Training(minutes=60))
 
 
 def flat_from(one: Trainer, step: int, seconds: float = 10.0) -> Trainer:
@@ -140,7 +140,7 @@ def test_a_flat_score_ends_the_training_at_the_same_minute_when_it_is_resumed(
         return one
 
     whole = run("whole")
-    assert (whole.at.step, whole.at.better_step, round(validation.flat(whole.at, 3).seconds)) == (
+    assert (whole.at.step, whole.at.better_step, round(validation.plateau(whole.at, 3).seconds)) == (
         16,
         6,
         100,
@@ -149,7 +149,7 @@ def test_a_flat_score_ends_the_training_at_the_same_minute_when_it_is_resumed(
     with pytest.raises(Interrupted):
         run("parts", interrupt=11)
     parts = run("parts")
-    assert (parts.at.step, parts.at.best_step, round(validation.flat(parts.at, 3).seconds)) == (16, 6, 100)
+    assert (parts.at.step, parts.at.best_step, round(validation.plateau(parts.at, 3).seconds)) == (16, 6, 100)
     assert run("parts").at.step == 16
 
 

@@ -70,7 +70,7 @@ def due(step: int, every: int, *, fixed: bool) -> bool:
     return not fixed and step < every and times >= 1 and times == 2 ** round(math.log2(times))
 
 
-class Flat(NamedTuple):
+class Plateau(NamedTuple):
     """The steps and seconds from the last better score to the last validation on all items."""
 
     steps: int
@@ -93,12 +93,12 @@ class Flat(NamedTuple):
         return f"no better score for {length} (see training.patience)"
 
 
-def flat(at: Position, count: int) -> Flat:
+def plateau(at: Position, count: int) -> Plateau:
     """Return how long the score has been flat; `count` is the number of all items."""
     for entry in reversed(at.history):
         if entry["items"] == count and entry["step"] > at.better_step:
-            return Flat(entry["step"] - at.better_step, 60 * entry["minutes"] - at.better_seconds)
-    return Flat(0, 0.0)
+            return Plateau(entry["step"] - at.better_step, 60 * entry["minutes"] - at.better_seconds)
+    return Plateau(0, 0.0)
 
 
 def perfect(at: Position, count: int) -> bool:
@@ -111,7 +111,7 @@ def early(at: Position, how: Training, count: int) -> str:
     """Return why a training ends before its time; "" if it does not."""
     if how.ceiling and perfect(at, count):
         return f"the score was perfect {SURE} times in a row"
-    since = flat(at, count)
+    since = plateau(at, count)
     return since.sentence if since.too_long(at, how) else ""
 
 
