@@ -168,9 +168,29 @@ def test_a_bad_clip_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "text.gif").write_text("no clip")
     write_frames(tmp_path / "gap", 4)
     (tmp_path / "gap" / "frame_0002.png").unlink()
-    for name, what in (("text.gif", "is no picture"), ("gap", "consecutive numbers"), ("none.gif", "cannot be read")):
+    for name, what in (
+        ("text.gif", "is not a readable picture"),
+        ("gap", "consecutive numbers"),
+        ("none.gif", "cannot be read"),
+    ):
         fault = Clips.unreadable(ImageHandle(str(tmp_path / name)))
         assert what in fault
         assert fault.count(". ") == 0
     with pytest.raises(UserError, match="expected image/gif"):
         reader().open(b"x", "text/plain")
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_place_of_one_frame_is_covered(channels: int, tmp_path: Path) -> None:
+    path = tmp_path / "clip.gif"
+    path.write_bytes(animated(4))
+    own = Clips(ClipSettings(size=12, patch=4, frames=6, channels=channels), [0.2] * channels, [0.3] * channels)  # type: ignore[arg-type]
+    source = ImageHandle(str(path))
+    view = own.view(source)
+    parts = own.coverable(source, view)
+    assert len(parts) == 3 * 12
+    part = parts[12 + 5]  # the second row, in the second frame its last column
+    (before,), (after,) = own.encode([source]), own.encode([own.cover(source, view, part)])
+    changed = np.argwhere(np.asarray(before[0]) != np.asarray(after[0]))
+    assert {tuple(place) for place in changed[:, :3].tolist()} <= {(1, r, c) for r in range(4, 8) for c in range(8, 12)}
+    assert (np.asarray(after[0])[1, 4:8, 8:12] == 51).all()

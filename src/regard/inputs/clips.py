@@ -8,6 +8,7 @@ row through all frames, so that weights are drawn on it as on any picture.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from pydantic import Field as Setting
 from torch import Tensor, nn
 
@@ -33,9 +35,9 @@ from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.inputs import augmentation, picture_choice
 from regard.inputs.augmentation import Variations
-from regard.inputs.input import Chosen, Input, Opens, Row, Source, Use, positions_from
-from regard.inputs.patches import LARGEST, SequencePatches, statistics_in
-from regard.inspection.view import View
+from regard.inputs.input import Chosen, Covers, Input, Opens, Row, Source, Use, positions_from
+from regard.inputs.patches import LARGEST, SequencePatches, covered, places_of, statistics_in
+from regard.inspection.view import Coverable, View
 from regard.layers.stem import Marks, Shape, Stem
 
 STATISTICS = 300  # clips from which mean and deviation are learned
@@ -61,7 +63,7 @@ class ClipSettings(Section):
     erase: float = Setting(0.0, ge=0, le=1, description="in training, share of clips with a part erased")
 
 
-class Clips(Input[ImageHandle], Opens):
+class Clips(Input[ImageHandle], Opens, Covers):
     """Clips in: (frames, size, size, channels) bytes, with the mean and deviation of each channel."""
 
     name = INPUT
@@ -211,6 +213,21 @@ class Clips(Input[ImageHandle], Opens):
         count = self.how.size // self.how.patch
         picture = np.broadcast_to(strip, (*strip.shape[:2], 3))
         return View.of_picture(picture, (count, count * len(pixels)), int(Marks.FIRST in self.marks))
+
+    def coverable(self, source: ImageHandle, view: View) -> list[Coverable]:  # noqa: ARG002
+        """Return the places of the network's grid in each frame."""
+        return places_of(view)
+
+    def cover(self, source: ImageHandle, view: View, part: Coverable) -> ImageHandle:
+        """Return the clip with the mean colour of the training data at a place of one frame."""
+        pixels = self._pixels(source)
+        strip = covered(np.concatenate(pixels, axis=1), view, part, self.mean)
+        frames = [
+            Image.fromarray(np.broadcast_to(each, (*each.shape[:2], 3))) for each in np.split(strip, len(pixels), 1)
+        ]
+        file = io.BytesIO()
+        frames[0].save(file, "TIFF", save_all=True, append_images=frames[1:])  # which keeps frames that are the same
+        return ImageHandle(str(source), content=file.getvalue())
 
     def text(self, source: ImageHandle) -> str:
         return str(source)

@@ -22,15 +22,15 @@ from regard.config import Section
 from regard.data.draws import Draws
 from regard.data.format import Format
 from regard.data.images import INPUT, recognise_images
-from regard.data.pixels import ImageHandle, decoded, fault_of, fitted, named, size_of
+from regard.data.pixels import ImageHandle, Pixels, decoded, fault_of, fitted, named, size_of
 from regard.data.recognition import Files
 from regard.data.store import Field
 from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.inputs import augmentation, picture_choice
 from regard.inputs.augmentation import Variations
-from regard.inputs.input import RESTORED, Chosen, Input, Opens, Restores, Row, Source, Use
-from regard.inspection.view import View
+from regard.inputs.input import RESTORED, Chosen, Covers, Input, Opens, Restores, Row, Source, Use
+from regard.inspection.view import Coverable, View
 from regard.layers.dropout import Dropout
 from regard.layers.stem import Marks, Shape, Stem
 from regard.models.vit import LinearPatches
@@ -65,7 +65,7 @@ class LabelledPictureSettings(PictureSettings):
     )
 
 
-class Patches(Input[ImageHandle], Opens, Restores[ImageHandle]):
+class Patches(Input[ImageHandle], Opens, Restores[ImageHandle], Covers):
     """Pictures in: (size, size, channels) bytes, with the mean and deviation of each channel of the training data."""
 
     name = INPUT
@@ -215,12 +215,45 @@ class Patches(Input[ImageHandle], Opens, Restores[ImageHandle]):
         count = self.how.size // self.how.patch
         return View.of_picture(picture, (count, count), int(Marks.FIRST in self.marks))
 
+    def coverable(self, source: ImageHandle, view: View) -> list[Coverable]:  # noqa: ARG002
+        """Return the places of the network's grid."""
+        return places_of(view)
+
+    def cover(self, source: ImageHandle, view: View, part: Coverable) -> ImageHandle:
+        """Return the picture with the mean colour of the training data at a place."""
+        from PIL import Image
+
+        pixels = covered(self._pixels(source)[0], view, part, self.mean)
+        file = io.BytesIO()
+        Image.fromarray(pixels[..., 0] if self.how.channels == 1 else pixels).save(file, "PNG")
+        return ImageHandle(str(source), content=file.getvalue())
+
     def text(self, source: ImageHandle) -> str:
         return str(source)
 
     def length(self, source: ImageHandle) -> int:
         """Return the number of pixels of the longer side."""
         return max(size_of(source)[:2]) if source.path else 0
+
+
+def places_of(view: View) -> list[Coverable]:
+    """Return the places of a picture that can be covered."""
+    rows, columns = view.grid or (0, 0)
+    first = len(view.names) - rows * columns
+    return [Coverable(view.names[i], (i,)) for i in range(first, len(view.names))]
+
+
+def covered(pixels: Pixels, view: View, part: Coverable, mean: Sequence[float]) -> Pixels:
+    """Return a picture with the mean colour at a place."""
+    assert view.grid is not None
+    (rows, columns), found = view.grid, pixels.copy()
+    row, column = divmod(part.vectors[0] - (len(view.names) - rows * columns), columns)
+    down, across = (
+        slice(n * side // of, (n + 1) * side // of)
+        for n, of, side in zip((row, column), (rows, columns), pixels.shape[:2], strict=True)
+    )
+    found[down, across] = np.round(255 * np.asarray(mean))
+    return found
 
 
 def statistics_in(path: Path, channels: int) -> tuple[list[float], list[float]]:
