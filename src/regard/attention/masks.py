@@ -147,7 +147,7 @@ class QueryMask:
     def on(self, k_pos: Tensor) -> Laid:
         """Return the rule laid over these keys, which is done once for equal positions."""
         for laid in self.laid:
-            if laid.k_pos is k_pos or torch.equal(laid.k_pos, k_pos):
+            if laid.k_pos is k_pos or (not is_exporting() and torch.equal(laid.k_pos, k_pos)):
                 return laid
         self.laid.append(self.mask.on(self.q_pos, k_pos))
         return self.laid[-1]

@@ -11,6 +11,7 @@ import re
 import shlex
 import sys
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -38,7 +39,8 @@ Others = Annotated[
 Engine = Annotated[
     str,
     typer.Option(
-        metavar="torch|ctranslate2|ctranslate2-int8|auto", help="which program searches; auto: the faster one that can"
+        metavar="torch|ctranslate2|ctranslate2-int8|onnx|onnx-int8|auto",
+        help="which program computes: ctranslate2 searches, onnx labels, tags and fills; auto: the faster one that can",
     ),
 ]
 Nodes = Annotated[
@@ -325,7 +327,7 @@ def serve(
     port: Annotated[int, typer.Option(help="port to listen on; 0: any that is free")] = 8000,
     token_file: Annotated[Path | None, typer.Option("--token-file", metavar="FILE", help="tokens, one a line; requests need one of them")] = None,
     engine: Engine = "auto",
-    workers: Annotated[int, typer.Option(help="processes that answer, each with all models")] = 1,
+    workers: Annotated[int | None, typer.Option(help="processes that answer, each with all models; one for each core, up to 4, by default")] = None,
     queue: Annotated[int, typer.Option(help="most things that wait; more get status 429")] = 1000,
     deadline: Annotated[float, typer.Option(help="seconds after which a request gets status 504")] = 30.0,
     languages: Annotated[str | None, typer.Option(metavar="FROM:TO", help="languages of a translator, such as en:de; those of the training files' suffixes by default")] = None,
@@ -385,17 +387,23 @@ def take_up(
 @app.command(short_help="Write a model for another program.")
 def export(
     run: Run,
-    to: Annotated[str, typer.Option("--to", metavar="huggingface|ctranslate2", help="the layout that is written")],
+    to: Annotated[str, typer.Option("--to", metavar="huggingface|ctranslate2|onnx", help="the layout that is written")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="a new folder")],
 ) -> None:
     """Write a model in the layout of another program, read it back and compare.
 
     Example: regard export runs/text --to huggingface -o text-gpt2
     """
-    from regard.exchange import ctranslate2, huggingface
-    from regard.runs.model import load
+    from functools import partial
 
-    layouts = {"huggingface": (huggingface.export, "logits"), "ctranslate2": (ctranslate2.export, "log-probabilities")}
+    from regard.exchange import ctranslate2, huggingface, onnx
+    from regard.runs.model import Model, load
+
+    layouts: dict[str, tuple[Callable[[Model, Path], float], str]] = {
+        "huggingface": (huggingface.export, "logits"),
+        "ctranslate2": (ctranslate2.export, "log-probabilities"),
+        "onnx": (partial(onnx.export, say=say), "scores"),
+    }
     if to not in layouts:
         raise UserError(f"--to is {to!r}, expected {' or '.join(layouts)}.")
     write, what = layouts[to]

@@ -20,6 +20,7 @@ from regard.attention import Context
 from regard.config import Section
 from regard.data.draws import Draws
 from regard.data.filterbank import features
+from regard.data.folders import Handle
 from regard.data.format import Format
 from regard.data.recognition import Files
 from regard.data.recordings import length as seconds_of
@@ -29,7 +30,7 @@ from regard.data.store import Field
 from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.inputs.frame_choices import chosen
-from regard.inputs.input import Chosen, Input, Row, Source, Use, positions_from
+from regard.inputs.input import Chosen, Input, Opens, Row, Source, Use, positions_from
 from regard.inputs.specaugment import Variation, stretched
 from regard.inspection.sound import Heard, SoundView
 from regard.inspection.view import View
@@ -38,6 +39,7 @@ from regard.layers.stem import Stem
 from regard.layers.subsampling import ConvolvedFrames, StackedFrames
 
 LEARNED = 500  # recordings that mean and deviation are learned from
+SENT_SECONDS, SENT_SAMPLES = 600.0, 60_000_000  # of a recording that a stranger sends, of all channels together
 SURVEYED = 300  # recordings whose headers are looked at before settings are chosen
 
 
@@ -73,7 +75,7 @@ class FrameStem(nn.Module):
 
     def forward(self, source: Source) -> Context:
         (frames,), where, k = source.values, source.positions, self.reduction
-        real = (where >= 0).expand(len(frames), -1)
+        real = (where >= 0).expand(frames.shape[0], -1)
         x = self.reduce(frames * real.unsqueeze(-1), real.sum(-1))
         units = torch.where(real, torch.arange(frames.shape[1], device=frames.device) // k, -1)
         fewer = torch.where(where[..., ::k] >= 0, where[..., ::k] // k, -1)
@@ -81,7 +83,7 @@ class FrameStem(nn.Module):
         return Context(x, fewer, source.mask, units, stride=(k, 1, 1))
 
 
-class Frames(Input[Clip]):
+class Frames(Input[Clip], Opens):
     """Recordings in, their frames scaled to mean 0 and deviation 1."""
 
     name = "frames"
@@ -145,6 +147,18 @@ class Frames(Input[Clip]):
 
     def read(self, line: str) -> Clip:
         return clip_at(line)
+
+    def open(self, content: bytes, media: str) -> Clip:
+        if not media.startswith(("audio/", "video/ogg", "application/octet-stream", "application/ogg")):
+            raise UserError("The media type is that of something else, expected one of audio/….")
+        sent = Clip(Handle("the recording", content=content))
+        known = header(sent.handle)
+        if known.seconds > SENT_SECONDS or known.samples * known.channels > SENT_SAMPLES:
+            raise UserError(
+                f"the recording is too long: expected at most {SENT_SECONDS:.0f} seconds and {SENT_SAMPLES:,} samples, "
+                f"got {known.seconds:,.0f} and {known.samples * known.channels:,}."
+            )
+        return sent
 
     @staticmethod
     def unreadable(source: Clip) -> str:
@@ -218,13 +232,18 @@ class Frames(Input[Clip]):
 
 def _heard(clip: Clip, rate: int, bins: int) -> Heard:
     samples, own = samples_of(clip)
-    return Heard(_features(clip, rate, bins), resampled(samples, own, rate), rate)
+    return Heard(_known_features(clip, rate, bins), resampled(samples, own, rate), rate)
 
 
 def _own(clip: Clip, how: FrameSettings) -> NDArray[np.float32]:
     """Return the features of a clip; of `normal=recording` without their mean."""
-    frames = _features(clip, how.rate, how.bins)
+    frames = _known_features(clip, how.rate, how.bins)
     return frames - frames.mean(0) if how.normal == "recording" else frames
+
+
+def _known_features(clip: Clip, rate: int, bins: int) -> NDArray[np.float32]:
+    """Return the features of a clip; those of bytes that somebody sent are not kept."""
+    return _features(clip, rate, bins) if clip.handle.content is None else features(clip, rate, bins)
 
 
 @lru_cache(maxsize=32)  # a clip is asked for several times in a row: may it be answered, the answer, the picture

@@ -61,7 +61,7 @@ class Source(NamedTuple):
         """True where a unit is, (batch, m)."""
         if self.units is not None:
             return self.units >= 0
-        return (self.positions >= 0).expand(len(self.values[0]), -1)
+        return (self.positions >= 0).expand(self.values[0].shape[0], -1)
 
 
 class Batch(NamedTuple):

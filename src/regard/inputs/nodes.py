@@ -19,18 +19,20 @@ from regard.config import Section
 from regard.data.draws import Draws
 from regard.data.format import Format
 from regard.data.graph import Floats, Graph, Ints, Sparse
+from regard.data.graph_forms import json_graph
 from regard.data.graphs import GraphSource, graph_texts, is_large, named_graph, recognise_graphs, with_nodes
 from regard.data.recognition import Files
 from regard.data.store import Field
 from regard.data.survey import Survey
 from regard.errors import UserError
-from regard.inputs.input import Chosen, Input, Naming, Row, Source, Use, positions_from
+from regard.inputs.input import Chosen, Input, Naming, Opens, Row, Source, Use, positions_from
 from regard.inputs.node_features import NodeFacts, learn_facts, node_features
 from regard.inputs.node_stem import NodeStem
 from regard.inspection.view import GraphView, View
 from regard.layers.stem import Stem
 
 FILE = "nodes.json"
+SENT_NODES, SENT_EDGES = 20_000, 200_000  # of a graph that a stranger sends
 GRAPHS = ("graphs", "graph tables")  # kinds of data
 
 
@@ -55,7 +57,7 @@ class NodeSettings(Section):
     hops: int = Setting(3, ge=1, le=100, description="how far a node sees: layers along edges; for gcn one more")
 
 
-class Nodes(Input[GraphSource]):
+class Nodes(Input[GraphSource], Opens):
     """Graphs in. `facts` is what was learned of features; large graphs are read around the nodes that are asked for."""
 
     name = "nodes"
@@ -124,6 +126,21 @@ class Nodes(Input[GraphSource]):
 
     def read(self, line: str) -> GraphSource:
         return named_graph(line)
+
+    def open(self, content: bytes, media: str) -> GraphSource:
+        if not media.startswith(("application/json", "application/octet-stream")):
+            raise UserError("The media type is that of something else, expected application/json.")
+        if self.sampled:
+            raise UserError("This model reads large graphs in parts from their files, and none that are sent.")
+        try:
+            graph = json_graph("the graph", json.loads(content))
+        except (ValueError, RecursionError, UserError, TypeError, OverflowError):  # which may repeat what was sent
+            raise UserError(
+                "The graph cannot be read: expected a JSON object with `nodes` and `edges`, as in the training data."
+            ) from None
+        if graph.count > SENT_NODES or len(graph.edges) > SENT_EDGES:
+            raise UserError(f"The graph is too large: expected at most {SENT_NODES:,} nodes and {SENT_EDGES:,} edges.")
+        return GraphSource(graph, "the graph")
 
     @staticmethod
     def unreadable(source: Any) -> str:  # noqa: ARG004

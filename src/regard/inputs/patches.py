@@ -129,7 +129,7 @@ class Patches(Input[ImageHandle], Opens):
 
     def open(self, content: bytes, media: str) -> ImageHandle:
         if not media.startswith(("image/", "application/octet-stream")):
-            raise UserError(f"The media type is {media!r}, expected one of image/….")
+            raise UserError("The media type is that of something else, expected one of image/….")
         sent = ImageHandle("the image", content=content)
         fault = fault_of(sent)
         if fault:
@@ -247,7 +247,7 @@ class SequencePatches(nn.Module):
         rows, columns = (side // patch for side in x.shape[2:])
         z: Tensor = self.patches(x)
         if self.mark is not None:
-            z = torch.cat((self.mark.expand(len(z), -1, -1), z), 1)
+            z = torch.cat((self.mark.expand(z.shape[0], -1, -1), z), 1)
         where = torch.arange(z.shape[1], device=z.device)
         z = self.dropout(z if self.place is None else self.place(z, where))
         return Context(z, where, grid=(1, rows, columns), stride=(1, patch, patch))

@@ -45,7 +45,10 @@ class ServerMetrics:
         )
         self.seconds = Histogram("regard_request_seconds", "Time to answer a request.", registry=self.registry)
         self.batches = Histogram(
-            "regard_batch_size", "Jobs answered together.", buckets=(1, 2, 4, 8, 16, 32, 64), registry=self.registry
+            "regard_batch_size",
+            "Jobs answered together.",
+            buckets=(1, 2, 4, 8, 16, 32, 64, 128),
+            registry=self.registry,
         )
         for name, text, value in (
             ("regard_queue", "Jobs that wait.", lambda: len(pool.queue.waiting)),
