@@ -282,7 +282,7 @@ def join_positions(old: Tensor, new: Tensor) -> Tensor:
 
 def _batch(table: Tensor, positions: Tensor) -> Tensor:
     """Return row numbers shaped to go with positions (batch, …), so that table[batch, positions] broadcasts."""
-    return torch.arange(len(table), device=table.device).view(-1, *[1] * (max(positions.dim(), 3) - 1))
+    return torch.arange(table.shape[0], device=table.device).view(-1, *[1] * (max(positions.dim(), 3) - 1))
 
 
 def _lookup(table: Tensor, positions: Tensor) -> Tensor:

@@ -107,7 +107,7 @@ async def _serve(
     limits = RequestLimits(deadline=deadline)
     threads = max(1, cores() // workers)
     order = Order(named, engine, threads, limits.characters)
-    pool = WorkerPool(order, workers, Queue(most, BUDGET))
+    pool = WorkerPool(order, workers, Queue(most, BUDGET), say)
     await pool.start()
     config = uvicorn.Config(
         build(pool, limits, tokens, languages), log_level="critical", access_log=False, server_header=False,

@@ -195,11 +195,20 @@ def batches(model: Model, rows: Sequence[Row]) -> list[Batch]:
     """Return rows as batches of several sizes: the first one makes the graph, all are compared."""
     input, by_length = model.task.input, sorted(rows, key=lambda row: len(row[0]))
     few = by_length[:: max(1, len(rows) // TRACED)][-TRACED:]
-    sources = [input.collate(some, extra) for some, extra in ((few, 3), (few, 0), (few[:1], 0), (few[-1:], 0))]
-    sources.append(input.collate(rows[:13]))
-    if isinstance(model.network.head, FillHead):
-        return [_hidden(source) for source in sources]
-    return [Batch(source, None) for source in sources]
+    made = _hidden if isinstance(model.network.head, FillHead) else lambda source: Batch(source, None)
+    some = [made(input.collate(each)) for each in (few, few[:1], few[-1:], rows[:13])]
+    several = [few[-count:] for count in range(len(few), 1, -1)]
+    traced = (made(input.collate(each, extra)) for extra in (3, 4, 6, 9) for each in several)
+    return [next((first for first in traced if _telling([first, *some])), made(input.collate(few, 3))), *some]
+
+
+def _telling(some: Sequence[Batch]) -> bool:
+    """Return True if sizes that are the same in the first batch are the same in all: by chance they may be equal in
+    one, such as the number of rows and their length, and then the graph would hold that they always are."""
+    found: dict[int, tuple[int, ...]] = {}
+    each = [arrays_of(batch) for batch in some]
+    sizes = [tuple(a[name].shape[d] for a in each) for name, array in each[0].items() for d in range(array.dim())]
+    return all(found.setdefault(size[0], size) == size for size in sizes if len({*size}) > 1)
 
 
 def _hidden(source: Source) -> Batch:
@@ -238,11 +247,23 @@ def write_small(graph: Path, small: Path) -> None:
     with _quiet():
         plain = onnx.load(str(graph))
         del plain.graph.value_info[:]  # shapes of what is between: they are wrong once products are written otherwise
+        _untie(plain.graph)
         quantisation = importlib.import_module("onnxruntime.quantization")
         quantisation.quantize_dynamic(
             plain, str(small), op_types_to_quantize=QUANTISED, weight_type=quantisation.QuantType.QInt8,
             per_channel=True, reduce_range=True,
         )  # fmt: skip
+
+
+def _untie(graph: Any) -> None:
+    """Give every product a matrix of its own: those of Gemm are turned in place, and a table may be one as well."""
+    tables = {table.name: table for table in graph.initializer}
+    for node in (node for node in graph.node if node.op_type == "Gemm"):
+        used = sum([*other.input].count(node.input[1]) for other in graph.node)
+        if node.input[1] in tables and used > 1:
+            copy = graph.initializer.add()
+            copy.CopyFrom(tables[node.input[1]])
+            copy.name = node.input[1] = f"{node.name}.matrix"
 
 
 def loss_of(model: Model, graph: OnnxScores, small: OnnxScores) -> str:

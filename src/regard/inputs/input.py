@@ -197,6 +197,10 @@ class Opens(ABC):
     def open(self, content: bytes, media: str) -> Any:
         """Return the thing that these bytes hold; `media` is what the sender says they are."""
 
+    @abstractmethod
+    def sample(self) -> Any:
+        """Return a thing that is made up, for a model to answer before strangers ask it."""
+
 
 def moved(batch: B, device: torch.device) -> B:
     """Move a batch to where the network is. From pinned memory it is copied while the GPU still computes."""

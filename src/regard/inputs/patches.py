@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from pydantic import Field as Setting
 from torch import Tensor, nn
 
@@ -33,6 +35,7 @@ from regard.layers.stem import Marks, Shape, Stem
 from regard.models.vit import LinearPatches
 
 STATISTICS = 2000  # pictures from which mean and deviation are learned
+SENT_PIXELS = 2**24  # of an image that a stranger sends
 LARGEST = 1024  # pixels of a side
 
 
@@ -134,7 +137,15 @@ class Patches(Input[ImageHandle], Opens):
         fault = fault_of(sent)
         if fault:
             raise UserError(fault)
+        rows, columns, _ = size_of(sent)
+        if rows * columns > SENT_PIXELS:
+            raise UserError(f"the image is too large: expected at most {SENT_PIXELS:,} pixels, got {rows * columns:,}.")
         return sent
+
+    def sample(self) -> ImageHandle:
+        file = io.BytesIO()
+        Image.new("L", (16, 16), 128).save(file, "PNG")
+        return self.open(file.getvalue(), "image/png")
 
     @staticmethod
     def unreadable(source: ImageHandle) -> str:

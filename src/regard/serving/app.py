@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import html
-import json
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
@@ -20,7 +19,7 @@ import regard
 from regard.serving import clients
 from regard.serving.pool import WorkerPool
 from regard.serving.queue import Refused
-from regard.serving.requests import Bytes, RequestLimits, Service, Strict, json_body, options_of
+from regard.serving.requests import Bytes, RequestLimits, Service, Strict, described, json_body, options_of
 
 OPEN = ("/healthz", "/readyz")  # need no token
 POLICY = b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
@@ -216,16 +215,6 @@ def build(
 
     clients.add(app, service, languages)
     return app
-
-
-def described(kind: type[Any]) -> dict[str, Any]:
-    """Return what the API's description says of a body."""
-    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
-    for name, definition in schema.pop("$defs", {}).items():
-        schema = json.loads(
-            json.dumps(schema).replace(f'{{"$ref": "#/components/schemas/{name}"}}', json.dumps(definition))
-        )
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def page_of(description: dict[str, Any]) -> str:

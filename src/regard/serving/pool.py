@@ -90,8 +90,8 @@ class WorkerProcess:
 class WorkerPool:
     """All workers of a server, and the queue before them."""
 
-    def __init__(self, order: Order, workers: int, queue: Queue) -> None:
-        self.order, self.count, self.queue = order, workers, queue
+    def __init__(self, order: Order, workers: int, queue: Queue, say: Callable[[str], None]) -> None:
+        self.order, self.count, self.queue, self.say = order, workers, queue, say
         self.workers: list[WorkerProcess] = []
         self.facts: dict[str, Any] = {}
         self.failed: asyncio.Future[str] | None = None
@@ -129,7 +129,14 @@ class WorkerPool:
     async def reload(self, order: Order) -> None:
         """Replace all workers by new ones as soon as these are ready; nothing that waits is dropped."""
         self.order = order
+        self._end_fresh()
         self._fresh = [WorkerProcess(order, self._told) for _ in range(self.count)]
+
+    def _end_fresh(self) -> None:
+        """End the workers of a reload that has failed, or that another one follows."""
+        for worker in self._fresh:
+            worker.end()
+        self._fresh = []
 
     async def close(self) -> None:
         """End the workers; what they compute is lost."""
@@ -194,7 +201,10 @@ class WorkerPool:
             self._made_ready(worker, message["ready"])
         elif "failed" in message:
             worker.retired = True
-            if self.failed is not None and not self.failed.done():
+            if worker in self._fresh:
+                self._end_fresh()
+                self.say(f"the runs were not loaded anew, and the old ones stay: {message['failed']}")
+            elif self.failed is not None and not self.failed.done():
                 self.failed.set_result(message["failed"])
         elif message.get("batch") == worker.batch and worker.jobs:
             self._result(worker, message)
@@ -234,7 +244,8 @@ class WorkerPool:
         if self.closing or worker.retired:
             return
         if worker in self._fresh:
-            self._fresh = []  # what was to be loaded does not load: the old ones stay
+            self._end_fresh()
+            self.say("the runs were not loaded anew, and the old ones stay: a worker died")
             return
         if worker in self.workers:
             self.deaths += 1

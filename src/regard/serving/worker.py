@@ -64,6 +64,7 @@ class Worker:
         import torch
 
         from regard.exchange import engine
+        from regard.inputs.input import Opens
         from regard.runs.model import load
         from regard.training.allocator import keep_memory
 
@@ -75,8 +76,9 @@ class Worker:
         for name, model in self.models.items():
             engine.use(model, order.engine, {}, lambda _: None)
             self.facts[name] = self._facts(model)
-            if model.task.input.alphabet is not None:
-                model.task.answers([model.task.input.read("a")])  # ready means: it has answered
+            input = model.task.input
+            if input.alphabet is not None or isinstance(input, Opens):  # ready means: it has answered
+                model.task.answers([input.sample() if isinstance(input, Opens) else input.read("a")])
 
     @staticmethod
     def _facts(model: Model) -> dict[str, Any]:
@@ -105,6 +107,8 @@ class Worker:
                 sources.append((number, source))
             except UserError as error:
                 found.append((number, {"fault": str(error), "status": 422}))
+            except Exception as error:  # decoders raise what they like
+                found.append((number, {"fault": f"This cannot be read ({type(error).__name__}).", "status": 422}))
         try:
             found += [(number, {"answer": answer}) for number, answer in self._answers(model, sources, message)]
         except Exception as error:  # the worker outlives whatever one batch does
@@ -191,7 +195,8 @@ def _as_json(task: Task, source: Any, answer: Any) -> dict[str, Any]:
 
 
 def _tokens(task: Task, source: Any, answer: Any) -> list[int]:
-    """Return how many elements were read, and how many were written."""
+    """Return how many elements were read (of a recording: seconds), and how many were written."""
     best = answer[0] if isinstance(answer, list) and answer else answer
-    read = 0 if task.input.alphabet is None else len(task.input.encode([source])[0][0])
+    whole = task.input.alphabet is None
+    read = task.input.length(source) if whole else len(task.input.encode([source])[0][0])
     return [read, len(getattr(best, "ids", ()))]
