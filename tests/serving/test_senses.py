@@ -117,7 +117,7 @@ def test_hostile_files_are_refused_in_bounded_time_and_memory(server: Server) ->
         for way in ("base64", "upload"):
             response = sent(server, run, content, media, way)
             assert 400 <= response.status_code < 500, (name, way, response.status_code, response.text[:300])
-        assert time.monotonic() - began < 10, name
+        assert time.monotonic() - began < 20, name
     assert server.workers() == workers, "none of them ended a worker"
     assert server.memory() - before < 150
     assert sent(server, "frames_classify", recording(), "audio/wav", "upload").status_code == 200

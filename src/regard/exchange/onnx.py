@@ -129,7 +129,12 @@ class OnnxScores:
     def __call__(self, batch: Batch) -> Tensor:
         arrays = arrays_of(batch)
         given = {name: np.ascontiguousarray(arrays[name].numpy()) for name in self.names}
-        return torch.from_numpy(self.session.run(None, given)[0])
+        try:
+            return torch.from_numpy(self.session.run(None, given)[0])
+        except Exception as error:  # of many classes without a common base
+            raise UserError(
+                f"onnxruntime cannot compute this batch: {_first_line(error)}; use --engine torch."
+            ) from error
 
     def about(self) -> dict[str, Any]:
         """Return the names, types and shapes of what goes in and comes out."""

@@ -21,7 +21,7 @@ from regard.config import Section
 from regard.data.draws import Draws
 from regard.data.format import Format
 from regard.data.images import INPUT, recognise_images
-from regard.data.pixels import ImageHandle, decoded, fault_of, fitted, named, size_of
+from regard.data.pixels import ImageHandle, count_of, decoded, fault_of, fitted, named, size_of
 from regard.data.recognition import Files
 from regard.data.store import Field
 from regard.data.survey import Survey
@@ -137,9 +137,8 @@ class Patches(Input[ImageHandle], Opens):
         fault = fault_of(sent)
         if fault:
             raise UserError(fault)
-        rows, columns, _ = size_of(sent)
-        if rows * columns > SENT_PIXELS:
-            raise UserError(f"the image is too large: expected at most {SENT_PIXELS:,} pixels, got {rows * columns:,}.")
+        if count_of(sent) > SENT_PIXELS:
+            raise UserError(f"the image is too large: expected at most {SENT_PIXELS:,} pixels, got {count_of(sent):,}.")
         return sent
 
     def sample(self) -> ImageHandle:

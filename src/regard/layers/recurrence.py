@@ -145,8 +145,9 @@ def _walk_exported(rnn: Recurrence, x: Tensor, positions: Tensor) -> tuple[Tenso
     and to be read backward each row is turned round within its own length."""
     real = (positions >= 0).expand(x.shape[0], -1)
     place = torch.arange(x.shape[1], device=x.device)
-    order = torch.where(real, place, place + x.shape[1]).argsort(-1)
     lengths = real.sum(-1, keepdim=True)
+    goes = torch.where(real, real.long().cumsum(-1), lengths + (~real).long().cumsum(-1)) - 1  # where each element goes
+    order = torch.zeros_like(goes).scatter(1, goes, place.expand_as(goes))  # and what comes there
     there = place < lengths
     turned = torch.where(there, lengths - 1 - place, place)
     end = (lengths - 1).clamp(min=0).unsqueeze(-1).expand(-1, -1, rnn.hidden_size)
@@ -158,7 +159,7 @@ def _walk_exported(rnn: Recurrence, x: Tensor, positions: Tensor) -> tuple[Tenso
             last.append((states.gather(1, end) * (lengths > 0).unsqueeze(-1)).squeeze(1))
             found.append(_moved(states, turned) if direction else states)
         y = torch.cat(found, -1)
-    return _moved(y * there.unsqueeze(-1), order.argsort(-1)), (torch.stack(last),)
+    return _moved(y * there.unsqueeze(-1), goes), (torch.stack(last),)
 
 
 def _directions(rnn: Recurrence) -> int:
