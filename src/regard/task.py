@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 import torch
@@ -18,12 +18,13 @@ from regard.data.example import Example
 from regard.data.store import Field
 from regard.errors import UserError
 from regard.inference.passes import Passes
-from regard.inputs.input import Batch, Input, Row, Use
+from regard.inputs.input import Batch, Covers, Input, Row, Use
 from regard.inspection.invariants import difference
 from regard.inspection.page import Exhibit
 from regard.inspection.recording import paused, watched
 from regard.network import Network
-from regard.outputs.abilities import Details, Invariant, Joins, Poses, Refuses, Streams, contents_of
+from regard.outputs.abilities import Details, Invariant, Joins, Poses, Refuses, Streams, Warns, contents_of
+from regard.outputs.effects import effects, shown_parts, with_effects
 from regard.outputs.output import Held, Item, Looked, Output, Supervised
 
 WIDER = 5  # elements of padding that must change nothing
@@ -186,14 +187,22 @@ class Task:
         """Score the answers to items; nothing where they cannot be scored one by one."""
         return self.output.score(items, answers, samples) if isinstance(self.output, Supervised) else []
 
+    def warnings(self, held: Held, scores: Sequence[metrics.Score]) -> list[str]:
+        """Return what is wrong with a model that has these scores, where the output can tell."""
+        if not isinstance(self.output, Warns):
+            return []
+        with paused():
+            return self.output.warnings(self.passes, held, scores)
+
     def details(self, items: Sequence[Item], answers: Sequence[str]) -> str:
         """Return more about an evaluation than its scores, where there is more."""
         return self.output.details(self.passes, items, answers) if isinstance(self.output, Details) else ""
 
     # ---- looking ----------------------------------------------------------------------------------------------------
 
-    def exhibit(self, source: Any, answer: str | None) -> Exhibit:
-        """Return one source and its answer (the model's own, or a given one), with all attention."""
+    def exhibit(self, source: Any, answer: str | None, cover: Sequence[int] | Literal["each"] = ()) -> Exhibit:
+        """Return one source and its answer (the model's own, or a given one), with all attention; and what the answer
+        becomes when some of its parts are covered, by their numbers."""
         self.network.eval()
         self.refuse(source, {})
         passes = self.passes
@@ -202,8 +211,20 @@ class Task:
         shown = self.output.exhibit(passes, source, given, Looked(batch, passes.watched(batch)))
         view = passes.view(source)
         if view.sound is not None:
-            return replace(shown, sound=view.sound)
-        return shown if view.picture is None else replace(shown, view=view)
+            shown = replace(shown, sound=view.sound)
+        elif view.picture is not None:
+            shown = replace(shown, view=view)
+        if not isinstance(self.input, Covers):
+            return shown
+        parts = shown_parts(shown, view, self.input.coverable(source, view))
+        shown = replace(shown, parts=[part for _, part in parts])
+        wanted = range(len(parts)) if cover == "each" else [n for n in cover if 0 <= n < len(parts)]
+        if not wanted:
+            return shown
+        chosen = {number: parts[number][0] for number in wanted}
+        with paused():
+            found = effects(passes, self.output, source, given, chosen, view)
+        return with_effects(shown, found, drawn=cover == "each")
 
     @torch.no_grad()
     def invariances(self, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:

@@ -162,8 +162,8 @@ def write_graph(model: Model, some: Sequence[Batch], path: Path) -> None:
         try:
             program: Any = torch.onnx.export(
                 ScoresGraph(model.network, [*arrays]), tuple(arrays.values()),
-                dynamo=True, opset_version=OPSET, verbose=False, input_names=[*arrays], output_names=["scores"],
-                dynamic_shapes=(free,),
+                dynamo=True, optimize=False, opset_version=OPSET, verbose=False, input_names=[*arrays],
+                output_names=["scores"], dynamic_shapes=(free,),
             )  # fmt: skip
             program.save(str(path), external_data=False)
         except Exception as error:

@@ -31,14 +31,15 @@ from regard.data.store import Field
 from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.inputs.frame_choices import chosen
-from regard.inputs.input import Chosen, Input, Opens, Row, Source, Use, positions_from
+from regard.inputs.input import Chosen, Covers, Input, Opens, Row, Source, Use, positions_from
 from regard.inputs.specaugment import Variation, stretched
 from regard.inspection.sound import Heard, SoundView
-from regard.inspection.view import View
+from regard.inspection.view import Coverable, View
 from regard.layers.dropout import Dropout
 from regard.layers.stem import Stem
 from regard.layers.subsampling import ConvolvedFrames, StackedFrames
 
+PARTS = 40  # segments of a recording that can be covered
 LEARNED = 500  # recordings that mean and deviation are learned from
 SENT_SECONDS, SENT_SAMPLES = 600.0, 60_000_000  # of a recording that a stranger sends, of all channels together
 SURVEYED = 300  # recordings whose headers are looked at before settings are chosen
@@ -84,7 +85,7 @@ class FrameStem(nn.Module):
         return Context(x, fewer, source.mask, units, stride=(k, 1, 1))
 
 
-class Frames(Input[Clip], Opens):
+class Frames(Input[Clip], Opens, Covers):
     """Recordings in, their frames scaled to mean 0 and deviation 1."""
 
     name = "frames"
@@ -229,6 +230,28 @@ class Frames(Input[Clip], Opens):
             SoundView(source.start, k * HOP, partial(_heard, source, self.how.rate, self.how.bins)) if source else None
         )
         return View(names, units=units, sound=sound)
+
+    def coverable(self, source: Clip, view: View) -> list[Coverable]:  # noqa: ARG002
+        """Return segments of the recording, at most PARTS of them."""
+        if view.sound is None:
+            return []
+        count, sound = len(view.names), view.sound
+        size = -(-count // PARTS)
+        ends = [(first, min(count, first + size)) for first in range(0, count, size)]
+        named = [f"{sound.start + a * sound.step:.2f}–{sound.start + b * sound.step:.2f} s" for a, b in ends]
+        return [Coverable(name, tuple(range(a, b))) for name, (a, b) in zip(named, ends, strict=True)]
+
+    def cover(self, source: Clip, view: View, part: Coverable) -> Clip:
+        """Return the recording with silence in place of a segment."""
+        import soundfile
+
+        assert view.sound is not None
+        (samples, rate), step = samples_of(source), view.sound.step
+        silent = samples.copy()
+        silent[round(part.vectors[0] * step * rate) : round((part.vectors[-1] + 1) * step * rate)] = 0
+        file = io.BytesIO()
+        soundfile.write(file, silent, rate, format="WAV", subtype="FLOAT")
+        return Clip(Handle(str(source), content=file.getvalue()))
 
     def text(self, source: Clip) -> str:
         return str(source) if source else ""

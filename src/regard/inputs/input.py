@@ -27,7 +27,7 @@ from regard.data.format import Format
 from regard.data.recognition import Files
 from regard.data.store import Field
 from regard.data.survey import Survey
-from regard.inspection.view import View
+from regard.inspection.view import Coverable, View
 from regard.layers.stem import Marks, Stem
 from regard.text.tokenizer import Tokenizer
 
@@ -44,6 +44,7 @@ class Use(Enum):
     LABEL = "labels all of them together"
     STREAM = "predicts the next one"
     BLANKS = "predicts hidden ones"
+    SELF = "makes them again"
 
 
 class Source(NamedTuple):
@@ -200,6 +201,46 @@ class Opens(ABC):
     @abstractmethod
     def sample(self) -> Any:
         """Return a thing that is made up, for a model to answer before strangers ask it."""
+
+
+class Covers(ABC):
+    """An input of which parts can be covered: what the answer becomes without a part says more than its weight."""
+
+    @abstractmethod
+    def coverable(self, source: Any, view: View) -> list[Coverable]:
+        """Return the parts of a thing that can be covered, by the vectors of its view."""
+
+    @abstractmethod
+    def cover(self, source: Any, view: View, part: Coverable) -> Any:
+        """Return the same thing without a part, as `read` or `open` would have returned it."""
+
+
+class Restores(ABC, Generic[S]):
+    """An input that can be made again: it offers RESTORED, the inverse of reading.
+
+    `spread` is about the standard deviation of the numbers in `Source.values[0]`.
+    """
+
+    spread: float
+
+    @abstractmethod
+    def restore(self, values: Tensor) -> Tensor:
+        """Return what a network says, numbers of mean 0 and deviation 1, as numbers of `Source.values[0]`."""
+
+    @abstractmethod
+    def distance(self, values: Tensor, predicted: Tensor) -> Tensor:
+        """Return Σ (x − x̂)² over all components of each row, (batch,)."""
+
+    @abstractmethod
+    def thing(self, values: NDArray[Any]) -> S:
+        """Return one row of `Source.values[0]` as a thing: the inverse of `encode` and `collate`."""
+
+    @abstractmethod
+    def written(self, values: NDArray[Any]) -> dict[str, Any]:
+        """Return one row of `Source.values[0]` as JSON can write it."""
+
+
+RESTORED = "values to restore"  # what an input that `Restores` offers
 
 
 def moved(batch: B, device: torch.device) -> B:

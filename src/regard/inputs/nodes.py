@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 from weakref import WeakKeyDictionary
@@ -25,10 +26,10 @@ from regard.data.recognition import Files
 from regard.data.store import Field
 from regard.data.survey import Survey
 from regard.errors import UserError
-from regard.inputs.input import Chosen, Input, Naming, Opens, Row, Source, Use, positions_from
+from regard.inputs.input import Chosen, Covers, Input, Naming, Opens, Row, Source, Use, positions_from
 from regard.inputs.node_features import NodeFacts, learn_facts, node_features
 from regard.inputs.node_stem import NodeStem
-from regard.inspection.view import GraphView, View
+from regard.inspection.view import Coverable, GraphView, View
 from regard.layers.stem import Stem
 
 FILE = "nodes.json"
@@ -57,7 +58,7 @@ class NodeSettings(Section):
     hops: int = Setting(3, ge=1, le=100, description="how far a node sees: layers along edges; for gcn one more")
 
 
-class Nodes(Input[GraphSource], Opens):
+class Nodes(Input[GraphSource], Opens, Covers):
     """Graphs in. `facts` is what was learned of features; large graphs are read around the nodes that are asked for."""
 
     name = "nodes"
@@ -335,6 +336,29 @@ class Nodes(Input[GraphSource], Opens):
         graph = source.graph
         assert graph is not None
         return [graph.name(int(i)) for i in (range(graph.count) if source.asked is None else source.asked)]
+
+    def coverable(self, source: GraphSource, view: View) -> list[Coverable]:  # noqa: ARG002
+        """Return the edges, each as the way from its sender to its receiver."""
+        if view.scene is None or self.sampled:
+            return []
+        pairs = view.scene.edges.tolist()
+        return [Coverable(f"{view.names[a]} → {view.names[b]}", (a,), b) for a, b in pairs]
+
+    def cover(self, source: GraphSource, view: View, part: Coverable) -> GraphSource:  # noqa: ARG002
+        """Return the graph without an edge."""
+        graph = source.graph
+        assert graph is not None
+        assert part.receiver is not None
+        nodes = np.arange(graph.count)
+        if source.picked and source.asked is not None:
+            nodes, _ = graph.around(source.asked, self.how.hops)
+        kept = (graph.edges != nodes[[part.vectors[0], part.receiver]]).any(1)
+        strength = None if graph.strength is None else graph.strength[kept]
+        carried = None if graph.carried is None else graph.carried[kept]
+        less = replace(graph, edges=graph.edges[kept], strength=strength, carried=carried)
+        if not self.how.degrees and self.how.positions == "none":  # features of nodes do not depend on edges
+            self._features[less] = self._known(graph, source.home)
+        return replace(source, graph=less)
 
     def text(self, source: GraphSource) -> str:
         return source.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,8 +29,8 @@ from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.inputs import augmentation, picture_choice
 from regard.inputs.augmentation import Variations
-from regard.inputs.input import Chosen, Input, Opens, Row, Source, Use
-from regard.inspection.view import View
+from regard.inputs.input import RESTORED, Chosen, Covers, Input, Opens, Restores, Row, Source, Use
+from regard.inspection.view import Coverable, View
 from regard.layers.dropout import Dropout
 from regard.layers.stem import Marks, Shape, Stem
 from regard.models.vit import LinearPatches
@@ -65,18 +66,19 @@ class LabelledPictureSettings(PictureSettings):
     )
 
 
-class Patches(Input[ImageHandle], Opens):
+class Patches(Input[ImageHandle], Opens, Restores[ImageHandle], Covers):
     """Pictures in: (size, size, channels) bytes, with the mean and deviation of each channel of the training data."""
 
     name = INPUT
     noun = "images"
-    offers: ClassVar[frozenset[str]] = frozenset(("a grid",))
+    offers: ClassVar[frozenset[str]] = frozenset(("a grid", RESTORED))
 
     def __init__(self, how: PictureSettings, mean: Sequence[float], deviation: Sequence[float]) -> None:
         self.how = how
         self.mean, self.deviation = [float(x) for x in mean], [float(x) for x in deviation]
         places = max(1, (how.size // how.patch) ** 2)
         self.fields = (Field("pixels", "|u1", (how.size, how.size, how.channels), places),)
+        self.spread = 255 * float(np.mean(self.deviation))
         self.variations = Variations._make(getattr(how, name, 0) for name in Variations._fields)
         self.mixes = self.variations.mixup > 0
 
@@ -198,13 +200,28 @@ class Patches(Input[ImageHandle], Opens):
         """Nothing: the statistics were learned before."""
 
     def restore(self, values: Tensor) -> Tensor:
-        """Return normalised values (…, channels) as numbers from 0 to 255: the inverse of the stem's normalisation."""
+        """Return normalised values (…, channels) as numbers from 0 to 255: the inverse of the stem's normalisation.
+
+        The gradient passes what is cut off: a number on the wrong side comes back, one on the right side has none.
+        """
         mean, deviation = (torch.tensor(x, device=values.device) for x in (self.mean, self.deviation))
-        return ((values * deviation + mean) * 255).clamp(0, 255)
+        pixels = (values * deviation + mean) * 255
+        return pixels + (pixels.clamp(0, 255) - pixels).detach()
 
     def distance(self, values: Tensor, predicted: Tensor) -> Tensor:
         """Return the squared difference of each picture from a predicted one, in units of 255."""
-        return ((values.float() - predicted) / 255).square().flatten(1).sum(1)
+        return ((values.to(predicted) - predicted) / 255).square().flatten(1).sum(1)
+
+    def thing(self, values: NDArray[Any]) -> ImageHandle:
+        pixels = np.clip(np.rint(values), 0, 255).astype(np.uint8)
+        file = io.BytesIO()
+        Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(file, "PNG")
+        return ImageHandle("a new image", content=file.getvalue())
+
+    def written(self, values: NDArray[Any]) -> dict[str, Any]:
+        content = self.thing(values).content
+        assert content is not None
+        return {"media_type": "image/png", "content": base64.b64encode(content).decode()}
 
     # ---- for people -------------------------------------------------------------------------------------------------
 
@@ -213,6 +230,25 @@ class Patches(Input[ImageHandle], Opens):
         picture = np.broadcast_to(pixels[0], (*pixels.shape[1:3], 3)) if len(pixels) else None
         count = self.how.size // self.how.patch
         return View.of_picture(picture, (count, count), int(Marks.FIRST in self.marks))
+
+    def coverable(self, source: ImageHandle, view: View) -> list[Coverable]:  # noqa: ARG002
+        """Return the places of the network's grid."""
+        rows, columns = view.grid or (0, 0)
+        first = len(view.names) - rows * columns
+        return [Coverable(view.names[i], (i,)) for i in range(first, len(view.names))]
+
+    def cover(self, source: ImageHandle, view: View, part: Coverable) -> ImageHandle:
+        """Return the picture with the mean colour of the training data at a place."""
+        from PIL import Image
+
+        assert view.grid is not None
+        pixels, (rows, columns), size = self._pixels(source)[0].copy(), view.grid, self.how.size
+        row, column = divmod(part.vectors[0] - (len(view.names) - rows * columns), columns)
+        down, across = ((n * size // of, (n + 1) * size // of) for n, of in ((row, rows), (column, columns)))
+        pixels[slice(*down), slice(*across)] = np.round(255 * np.asarray(self.mean))
+        file = io.BytesIO()
+        Image.fromarray(pixels[..., 0] if self.how.channels == 1 else pixels).save(file, "PNG")
+        return ImageHandle(str(source), content=file.getvalue())
 
     def text(self, source: ImageHandle) -> str:
         return str(source)

@@ -19,7 +19,15 @@ LEARNED = {
     *(name for kind in OUTPUTS.values() for name in kind.files),
     "source.json",
 }  # by any input and output, also of version 0.1
-ACCEPTED = ("config.yaml", *sorted(LEARNED), "model.safetensors", "metrics.jsonl", "README.md", "results.json")
+ACCEPTED = (
+    "config.yaml",
+    *sorted(LEARNED),
+    "model.safetensors",
+    "metrics.jsonl",
+    "README.md",
+    "results.json",
+    "examples.json",
+)
 
 
 def verify(run: Path) -> list[str]:

@@ -7,6 +7,7 @@ import html
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -16,7 +17,8 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 
 import regard
-from regard.serving import clients
+from regard.serving import clients, page
+from regard.serving.browsing import Browser
 from regard.serving.pool import WorkerPool
 from regard.serving.queue import Refused
 from regard.serving.requests import Bytes, RequestLimits, Service, Strict, described, json_body, options_of
@@ -82,7 +84,8 @@ class Walls:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message["headers"], *HEADERS]}
+                own = {name.lower() for name, _ in message["headers"]}  # the page has a policy of its own
+                message = {**message, "headers": [*message["headers"], *(h for h in HEADERS if h[0] not in own)]}
             await send(message)
 
         async def limited() -> Message:
@@ -103,7 +106,8 @@ class Walls:
                 raise Refused(400, "content-length: expected a number.")
             if length > self.limits.body:
                 raise Refused(413, f"The body is too large: expected at most {self.limits.body:,} bytes.")
-            self._known(scope["path"], headers)
+            if scope["method"] != "GET" or scope["path"] not in page.OPEN:
+                self._known(scope["path"], headers)
             await self.app(scope, limited, told)
         except Refused as refused:
             if not status:
@@ -145,9 +149,13 @@ class PredictBody(Strict):
 
 
 def build(
-    pool: WorkerPool, limits: RequestLimits, tokens: tuple[str, ...] = (), languages: tuple[str, str] | None = None
+    pool: WorkerPool,
+    limits: RequestLimits,
+    tokens: tuple[str, ...] = (),
+    languages: tuple[str, str] | None = None,
+    browsed: tuple[Path, ...] = (),
 ) -> FastAPI:
-    """Return the application over a pool of workers."""
+    """Return the application over a pool of workers; `browsed` are folders whose runs the page lists."""
 
     @asynccontextmanager
     async def life(_: FastAPI) -> Any:
@@ -213,6 +221,7 @@ def build(
     async def docs() -> Response:
         return HTMLResponse(page_of(app.openapi()))
 
+    page.add(app, service, Browser(browsed, pool.order.runs))
     clients.add(app, service, languages)
     return app
 

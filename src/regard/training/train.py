@@ -22,6 +22,7 @@ from regard.outputs import OUTPUTS
 from regard.runs import checkpoint, checksums, folder, locations, settings, upgrade
 from regard.runs.build import Parts, form_of, load_parts, read
 from regard.runs.card import write_card
+from regard.runs.examples import write_examples
 from regard.runs.folder import refuse_unwritable
 from regard.runs.model import Model, load, nothing_in, settings_in
 from regard.training import averaging, choose, memory, warm_start
@@ -283,6 +284,9 @@ def _report(model: Model, trainer: Trainer, progress: Progress, data: dict[str, 
         scores, answers = model.task.evaluate(held)
         found[name] = scores
         progress.say(f"{name}: " + ", ".join(f"{s.name} {s.value:.2f}{s.unit and ' ' + s.unit}" for s in scores))
-        for warning in warnings_of_answers(model.task.output, held.items, answers):
+        if name == "validation":
+            write_examples(model, held, answers)
+        found_wrong = [*warnings_of_answers(model.task.output, held.items, answers), *model.task.warnings(held, scores)]
+        for warning in found_wrong:
             progress.say(f"warning: {name}: {warning}")
     write_card(model, facts, found)

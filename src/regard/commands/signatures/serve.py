@@ -11,7 +11,7 @@ from regard.commands.signatures.options import Engine, say
 
 
 def serve(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="folders that `regard train` wrote; each is a model by its folder's name")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="folders that `regard train` wrote, each a model by its folder's name; of a folder of runs, the page shows them all")],
     host: Annotated[str, typer.Option(help="address to listen on; only this machine by default")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="port to listen on; 0: any that is free")] = 8000,
     token_file: Annotated[Path | None, typer.Option("--token-file", metavar="FILE", help="tokens, one a line; requests need one of them")] = None,
