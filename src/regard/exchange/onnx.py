@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +32,7 @@ from regard.network import Network, StatesHead
 from regard.outputs.fill.head import FillHead, Hidden
 from regard.outputs.output import Held, halves
 from regard.runs import checksums
-from regard.runs.model import Model
+from regard.runs.model import Model, load
 
 TOLERANCE = 1e-4  # between the scores of a model and of what was exported of it
 OPSET = 20
@@ -172,6 +174,28 @@ def write_graph(model: Model, some: Sequence[Batch], path: Path) -> None:
                 f"model.kind is {kind}: ONNX cannot express it with these settings, because what is computed depends "
                 f"on the numbers of a batch ({_first_line(error.__cause__ or error)}): use --engine torch."
             ) from error
+
+
+def _write_apart(run: Path, path: Path) -> None:
+    """Write the graph of a run in a process of its own: the exporter holds some sizes of a first graph for those of the
+    next one in the same process."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {__name__} as onnx; onnx.trace()", str(run), str(path)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise UserError(
+            (done.stderr.strip().splitlines() or ["The graph could not be written: use --engine torch."])[-1]
+        )
+
+
+def trace() -> None:
+    """Write the graph of the run that is the first argument of this process to the file that is the second."""
+    model = load(sys.argv[1])
+    try:
+        write_graph(model, batches(model, examples(model)), Path(sys.argv[2]))
+    except UserError as error:
+        sys.exit(str(error))
 
 
 def examples(model: Model) -> list[Row]:
@@ -324,7 +348,7 @@ def _fill(model: Model, partial: Path, folder: Path, origin: bytes | None = None
     """Write all files of an export; return the largest difference of scores, and what int8 costs."""
     some = batches(model, examples(model))
     with checksums.writing(folder):
-        write_graph(model, some, partial / GRAPH)
+        _write_apart(model.folder, partial / GRAPH)
         graph = OnnxScores(partial / GRAPH)
         difference = compared(model, graph, some)
         write_small(partial / GRAPH, partial / SMALL)
