@@ -31,6 +31,10 @@ bench-attention: .venv/tested
 bench-long: .venv/tested benchmarks/peers/long/installed
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/long.py --plot docs/pictures/efficient.png
 
+bench-images: .venv/tested benchmarks/peers/pictures/installed
+	$(BIN)/python -m benchmarks.images
+	$(BIN)/python -m benchmarks.images --memory
+
 bench-language: .venv/tested
 	$(BIN)/python benchmarks/language.py
 
@@ -57,6 +61,10 @@ benchmarks/peers/long/installed: | .venv/installed
 
 benchmarks/peers/litserve/installed: | .venv/installed
 	$(BIN)/pip install -q --no-deps --target benchmarks/peers/litserve litserve==0.2.19 pyzmq==27.3.0 psutil==7.2.2
+	@touch $@
+
+benchmarks/peers/pictures/installed: | .venv/installed
+	$(BIN)/pip install -q --no-deps --target benchmarks/peers/pictures timm==1.0.15
 	@touch $@
 
 benchmarks/peers/env/installed: benchmarks/peers/requirements.txt

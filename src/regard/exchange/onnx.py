@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import os
 import subprocess
 import sys
 import warnings
@@ -181,7 +182,7 @@ def _write_apart(run: Path, path: Path) -> None:
     next one in the same process."""
     done = subprocess.run(
         [sys.executable, "-c", f"import {__name__} as onnx; onnx.trace()", str(run), str(path)],
-        capture_output=True, text=True, check=False,
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     if done.returncode:
         raise UserError(

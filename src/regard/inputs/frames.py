@@ -54,7 +54,7 @@ class FrameSettings(Section):
         "data", description="mean and deviation of all recordings; or of each recording its own mean"
     )
     reduction: int = Setting(4, ge=1, le=64, description="frames of 10 ms that become one vector")
-    reduce: Literal["convolution", "stack"] = Setting("convolution", description="how they become one")
+    reduce: Literal["convolution", "stack"] = Setting("convolution", description="how they are joined")
     stored: Literal["float16", "float32"] = Setting("float16", description="numbers on disk")
     speed: float = Setting(0.0, ge=0, lt=1, description="each time, recordings are up to this share faster or slower")
     masks: int = Setting(0, ge=0, le=100, description="SpecAugment: masks of each kind, each time anew")

@@ -418,10 +418,9 @@ def _models(seen: Survey, graphs: Sequence[Graph], use: Use, carried: int) -> Ch
         model |= {"dropout": 0.6, "attention_dropout": 0.6} if few else {"dropout": 0.2, "attention_dropout": 0.0}
         training = {"rate": 5e-3, "decay": 0.5 if few else 0.0, "warmup": 10, "smoothing": 0.0, "schedule": "constant"}
         training |= {"budget": 4096, "average": 1} | ({} if large else {"steps": 500, "every": 10})
-        training |= {"patience": 15}
         reasons = {
             "model.kind": "attention along edges: `regard show` tells which neighbours decided",
-            "model.dropout": f"{labelled:,} labelled nodes are {'few: much' if few else 'many: little'} is dropped",
+            "model.dropout": f"{labelled:,} labelled nodes are {'few' if few else 'many'}: {model['dropout']}",
         }
         return {"model": model, "training": training}, reasons
     if use is Use.LABEL:

@@ -141,10 +141,10 @@ def rendered(refused: Refused, path: str) -> Response:
 class PredictBody(Strict):
     """A request of `POST /v1/predict`."""
 
-    model: str | None = Field(None, description="the model's name; may be left out where there is one", max_length=200)
+    model: str | None = Field(None, description="the model's name; optional if there is only one", max_length=200)
     input: str | Bytes | list[str | Bytes] = Field(description="a text or bytes, or several")
     attention: bool = Field(False, description="add where the model looked")
-    deadline: float | None = Field(None, gt=0, le=3600, description="seconds after which the answer is of no use")
+    deadline: float | None = Field(None, gt=0, le=3600, description="deadline in seconds")
     options: dict[str, Any] = Field(default_factory=dict, description="beam, n_best, longest, seed …")
 
 
@@ -173,7 +173,7 @@ def build(
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
         kind = "not_found" if error.status_code == 404 else "invalid_request_error"
-        found = {404: "There is nothing here.", 405: "This method is not allowed here."}
+        found = {404: "There is no such path.", 405: "This method is not allowed here."}
         message = found.get(error.status_code, "The request cannot be read.")
         return rendered(Refused(error.status_code, message, kind=kind), request.url.path)
 

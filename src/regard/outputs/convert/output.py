@@ -59,7 +59,7 @@ PARTS = ("words", *SUB_WORDS)  # levels whose tokens may be parts of a word
 PLACES = 1024  # a draw is governed by its place among so many
 LONGEST = " of it and of its answer (4 × data.longest)"  # tokens that can be shown
 SEVERAL = 32  # sources whose probabilities are computed together
-STRANGE = "models answer together that were trained on the same data with the same settings of tokens"
+STRANGE = "only models with the same data and token settings can be an ensemble"
 
 
 @dataclass(frozen=True)
