@@ -226,14 +226,14 @@ def _packed(exhibit: Exhibit, where: str) -> dict[str, Any]:
             side: {"names": [visible(name) for name in words.names], "of": [*words.of]}
             for side, words in exhibit.all_words().items()
         },
-        "picture": None if exhibit.view is None else _packed_picture(exhibit.view),
+        "picture": None if exhibit.view is None else _packed_picture(exhibit.view, exhibit.drawing),
         "scene": None if exhibit.sketch is None else _packed_scene(exhibit.sketch),
         "maps": [packed_map(exhibit, a_map, f"{where}, map {a_map.name!r}") for a_map in exhibit.maps],
     }
 
 
-def _packed_picture(view: View) -> dict[str, Any]:
-    """Return a picture as PNG, and the grid of its places."""
+def _packed_picture(view: View, drawing: Drawing | None) -> dict[str, Any]:
+    """Return a picture as PNG, the grid of its places, and the boxes of the targets in it."""
     from PIL import Image
 
     assert view.picture is not None
@@ -243,7 +243,8 @@ def _packed_picture(view: View) -> dict[str, Any]:
     rows, columns = view.grid
     png = base64.b64encode(file.getvalue()).decode()
     tall, wide = view.picture.shape[:2]
-    return {"png": png, "rows": rows, "columns": columns, "ratio": wide / tall}
+    boxes = [[round(edge, 4) for edge in box] for box in (drawing.boxes if drawing is not None else ())]
+    return {"png": png, "rows": rows, "columns": columns, "ratio": wide / tall, "boxes": boxes}
 
 
 def _packed_scene(drawn: Sketch) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Any
 from regard.outputs.classify.output import Classify
 from regard.outputs.continuation.output import Continue
 from regard.outputs.convert.output import Convert
+from regard.outputs.detect.output import Detect
 from regard.outputs.fill.output import Fill
 from regard.outputs.output import Output
 from regard.outputs.tag.output import Tag
@@ -15,4 +16,5 @@ OUTPUTS: dict[str, type[Output[Any]]] = {
     "classify": Classify,
     "continue": Continue,
     "fill": Fill,
+    "detect": Detect,
 }
