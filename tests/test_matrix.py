@@ -23,6 +23,7 @@ import pytest
 import soundfile
 
 import regard
+from regard.commands import shapes
 from regard.commands.check import check_run
 from regard.commands.evaluate import evaluate
 from regard.commands.predict import predict
@@ -57,11 +58,15 @@ MORE = {
     ("patches", "convert"): ["encoder.width=8", "model.heads=2", "model.hidden=16"],
     ("patches", "classify"): ["patches.mixup=0.4", "patches.colour=0.1", "model.norm=batch"],
     ("nodes", "convert"): ["encoder.dropout=0"],
-}
+    ("patches", "detect"): [
+        "encoder.width=16", "encoder.layers=1", "encoder.dropout=0.1", "model.hidden=16", "model.queries=6",
+        "training.accumulate=1",
+    ],
+}  # fmt: skip
 example.register()
 FITTING = [(i, o) for i in INPUTS for o in OUTPUTS if not OUTPUTS[o].needs - INPUTS[i].offers]
 # Each input once and each output once: what costs a process of its own is tried on these.
-ONCE = [*((i, o) for o in OUTPUTS for i in [next(i for i, other in FITTING if other == o and i == "tokens")])]
+ONCE = [max((pair for pair in FITTING if pair[1] == o), key=lambda pair: pair[0] == "tokens") for o in OUTPUTS]
 ONCE += [next(pair for pair in FITTING if pair[0] == i) for i in INPUTS if i not in {i for i, _ in ONCE}]
 
 
@@ -112,6 +117,13 @@ def images(captions: bool) -> Callable[[random.Random], bytes]:
         return file.getvalue()
 
     return made
+
+
+def crowds(chosen: random.Random) -> bytes:
+    """Shapes with their boxes, as an archive with a COCO file."""
+    file = io.BytesIO()
+    shapes.write(file, 40, str(chosen.random()))
+    return file.getvalue()
 
 
 def sounds(reads: str) -> Callable[[random.Random], bytes]:
@@ -174,7 +186,7 @@ def many_reds(colours: list[str]) -> str:
 
 
 TOYS: dict[str, dict[str, Callable[[random.Random], str | bytes]]] = {
-    "patches": {"convert": images(True), "classify": images(False)},
+    "patches": {"convert": images(True), "classify": images(False), "detect": crowds},
     "frames": {name: sounds(name) for name in ("convert", "classify", "tag")},
     "tokens": {"convert": pairs, "classify": labels, "tag": tags, "continue": lines},
     "series": {
@@ -197,7 +209,8 @@ def toy(folder: Path, source: str, task: str) -> Path:
     """A file of this input for this output."""
     reads = OUTPUTS[task].reads
     assert reads in TOYS.get(source, {}), f"write a toy file of {source} for {task} (tests/test_matrix.py)"
-    path = folder / f"{source}_{reads}{SUFFIX.get(source, '.tsv' if reads in ('convert', 'classify') else '.txt')}"
+    usual = SUFFIX.get(source, ".tsv" if reads in ("convert", "classify") else ".txt")
+    path = folder / f"{source}_{reads}{'.zip' if reads == 'detect' else usual}"
     if not path.exists():
         content = TOYS[source][reads](random.Random(1))
         path.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -298,6 +311,7 @@ def draw_nothing() -> None:
     for task in ("tag", "classify"):
         MORE["tokens", task] = [*MORE["tokens", task], "tokens.unknown=0"]
     MORE["patches", "classify"] = [*MORE["patches", "classify"], "model.norm=group"]  # BatchNorm is each process's own
+    MORE["patches", "detect"] = [*MORE["patches", "detect"], "encoder.dropout=0", "model.denoising=0"]
     for source in ("patches", "frames"):
         MORE[source, "convert"] = [*MORE[source, "convert"], "encoder.dropout=0"]
 

@@ -155,6 +155,7 @@ def predict(
     top_k: Annotated[int | None, typer.Option(help="sample among the k most probable")] = None,
     top_p: Annotated[float | None, typer.Option(help="sample among the most probable that make up p")] = None,
     seed: Annotated[int | None, typer.Option(help="of sampling; 1 by default")] = None,
+    threshold: Annotated[float | None, typer.Option(help="boxes: the probability from which a thing counts as found; 0.5 unless the run says otherwise")] = None,
     choices: Annotated[str | None, typer.Option(metavar="A,B,C", help="language models: answer with the likeliest of these; blanks count; --json ranks all")] = None,
     before: Annotated[str | None, typer.Option(metavar="TEXT|FILE", help="language models: put this before each text, such as examples to follow")] = None,
     alignment: Annotated[str | None, typer.Option(metavar="hard|soft", help="where each output word looked: 0-0 1-2, or JSON weights")] = None,
@@ -187,6 +188,7 @@ def predict(
         "alignment": alignment,
         "embeddings": embeddings,
         "choices": choices,
+        "threshold": threshold,
         "before": predicting.text_of(before),
     }
     if text and file is not None:
@@ -407,7 +409,8 @@ def export(
 def demo(
     job: Annotated[str, typer.Argument(metavar="[dates|scenes|morse|communities]", help="read dates in many languages, describe pictures, read Morse code, or name everybody's community in a network of friends")] = "dates",
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/demo for dates, else runs/ and the name of the job")] = None,
-    minutes: Annotated[float | None, typer.Option(help="time for training; 2 for dates, 4 for scenes and morse, 1 for communities")] = None,
+    minutes: Annotated[float | None, typer.Option(help="time for training; 2 for dates, 4 for scenes and morse, 5 for scenes --task detect, 1 for communities")] = None,
+    task: Annotated[str | None, typer.Option(metavar="convert|detect", help="of scenes: describe them, or find the shapes in them")] = None,
     seed: Annotated[int, typer.Option(help="of the data and the training of scenes and morse")] = 1,
 ) -> None:  # fmt: skip
     """Learn to read dates in many languages, to describe pictures, to read Morse code or to find communities, and draw
@@ -415,14 +418,18 @@ def demo(
 
     No data needed. Example: regard demo scenes
     """
-    from regard.commands import communities, morse, scenes
+    from regard.commands import communities, morse, scenes, shapes
     from regard.commands import demo as dates
 
     if job not in ("dates", "scenes", "morse", "communities"):
         raise UserError(f"There is no demo {job!r}, expected dates, scenes, morse or communities.")
+    if task not in ((None, "convert", "detect") if job == "scenes" else (None,)):
+        raise UserError(f"--task {task}: expected convert or detect, of the demo scenes; leave it out.")
     usual = {"dates": 2.0, "scenes": 4.0, "morse": 4.0, "communities": 1.0}[job] if minutes is None else minutes
     if job == "morse":
         morse.demonstrate(output or Path("runs/morse"), usual, seed)
+    elif task == "detect":
+        shapes.demonstrate(output or Path("runs/shapes"), 5.0 if minutes is None else minutes, seed)
     elif job == "scenes":
         scenes.demonstrate(output or Path("runs/scenes"), usual, seed)
     elif job == "communities":

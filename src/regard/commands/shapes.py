@@ -8,13 +8,21 @@ import random
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
+from regard import pictures
 from regard.commands.scenes import COLOURS, FINE, SHAPES, Thing, draw_thing, shade
+from regard.commands.sheets import precision_recall
+from regard.commands.show import show
+from regard.runs import settings
+from regard.runs.folder import quoted, refuse_unwritable
+from regard.runs.model import Model
+from regard.training.progress import Progress
+from regard.training.train import run_training
 
 SIZE = 64  # pixels of a side
 MOST = 6  # shapes
@@ -26,10 +34,29 @@ SIDES = {
     "cross": (1, 1, 1, 1),
 }  # of a radius
 
-Edges = tuple[float, float, float, float]
+TRAIN, HELD_OUT = 8_000, 500
+ENOUGH = 90.0  # % mAP50 that five minutes on two cores reach, and more
+SETTINGS = {
+    "task": "detect",
+    "input": "patches",
+    "patches": {"size": SIZE, "channels": 3, "patch": 8, "fit": "squash", "flip": True},
+    "encoder": {
+        "kind": "vit", "stem": "convolutional", "position": "sinusoidal",
+        "layers": 2, "width": 64, "hidden": 128, "heads": 4, "dropout": 0.0,
+    },
+    "model": {
+        "kind": "detr", "layers": 3, "encoder_layers": 0, "width": 64, "hidden": 128, "heads": 4, "dropout": 0.0,
+        "queries": 16, "denoising": 3,
+    },
+    "training": {
+        "budget": 2200, "rate": 1.5e-3, "warmup": 100, "decay": 1e-4, "patience": 100, "average": 3,
+    },
+}  # fmt: skip
+
+Corners = tuple[float, float, float, float]
 
 
-def edges(thing: Thing) -> Edges:
+def edges(thing: Thing) -> Corners:
     """Return left, top, right and bottom of a shape in pixels."""
     left, top, right, bottom = (side * thing.radius for side in SIDES[thing.shape])
     found = (thing.x - left, thing.y - top, thing.x + right, thing.y + bottom)
@@ -50,7 +77,7 @@ def crowd(chosen: random.Random) -> list[Thing]:
     return things
 
 
-def covered(one: Edges, other: Edges) -> float:
+def covered(one: Corners, other: Corners) -> float:
     """Return the largest share of either box that lies in the other."""
     wide, tall = (max(0.0, min(one[i + 2], other[i + 2]) - max(one[i], other[i])) for i in (0, 1))
     return wide * tall / min((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other))
@@ -65,7 +92,7 @@ def painted(things: Sequence[Thing], chosen: random.Random) -> NDArray[np.uint8]
     return np.asarray(image.resize((SIZE, SIZE), Image.Resampling.BOX), dtype=np.uint8)
 
 
-def write(path: Path, count: int, seed: str) -> None:
+def write(path: Path | BinaryIO, count: int, seed: str) -> None:
     """Write pictures and their boxes as a zip archive with a COCO file."""
     chosen = random.Random(seed)
     found: dict[str, list[dict[str, Any]]] = {"images": [], "annotations": []}
@@ -82,3 +109,40 @@ def write(path: Path, count: int, seed: str) -> None:
                 entry = {"id": len(found["annotations"]) + 1, "image_id": number, "bbox": box}
                 found["annotations"].append(entry | {"category_id": SHAPES.index(thing.shape) + 1})
         archive.writestr("annotations.json", json.dumps(found))
+
+
+def demonstrate(run: Path, minutes: float, seed: int = 1, count: int = TRAIN, held_out: int = HELD_OUT) -> None:
+    """Write the pictures, train, say how well held-out shapes are found, and draw where each query looked."""
+    refuse_unwritable(run)
+    say = Progress().say
+    say(f"{count:,} pictures of 1 to {MOST} shapes that may overlap: {', '.join(SHAPES)}.")
+    folder = run.with_name(run.name + "-data")
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {name: folder / f"{name}.zip" for name in ("train", "valid", "test")}
+    for name, path in files.items():
+        write(path, count if name == "train" else held_out, f"{seed} {name}")
+    data = {"train": [str(files["train"])], "valid": [str(files["valid"])]}
+    config = settings.make({"data": data, **SETTINGS}, "the demo")
+    config = settings.override(config, [f"training.minutes={minutes}", f"training.seed={seed}"])
+    _report(run_training(config, {}, run, Progress()), files["test"], minutes)
+
+
+def _report(model: Model, test: Path, minutes: float) -> None:
+    held = model.held([test])
+    scores, answers = model.task.evaluate(held)
+    named = zip(("mAP50", "mAP50:95"), scores, strict=True)
+    values = [f"{name} {score.value:.1f} % ({score.low:.1f} to {score.high:.1f})" for name, score in named]
+    print(f"\nOn {len(held.items):,} held-out pictures: {', '.join(values)}")
+    print(model.task.details(held.items, answers))
+    if scores[0].value < ENOUGH:
+        print(f"That is little for {minutes:g} minutes: this machine is slow or busy. Give it more with --minutes.")
+    folder = model.folder / "pictures"
+    folder.mkdir(exist_ok=True)
+    asked = [f"{test}/{number:05d}.png" for number in range(8)]
+    curve = pictures.save(precision_recall(held.items, answers), folder / "precision_recall.png")
+    picture = show(model, asked[:1], folder / "boxes.png")
+    page = show(model, asked, folder / "boxes.html")
+    print(f"\nWhere each query looked: {picture} and, to hover over, {page}; precision and recall: {curve}")
+    print("What to try next:")
+    print(f"  regard predict {quoted(model.folder)} {quoted(asked[1])} --json")
+    print("  regard train boxes.csv               # or COCO JSON, Pascal VOC, YOLO, with the pictures beside it")

@@ -5,7 +5,7 @@ boxes. `kinds` chooses among them, and `scores` is shared by all.
 """
 
 from regard.metrics.agreement import class_f1, matthews, mean_error, number_of, pearson, spearman
-from regard.metrics.detection import Detection, average_precisions, graded, precisions
+from regard.metrics.detection import RECALLS, Detection, average_precisions, graded, precisions
 from regard.metrics.kinds import Kind, evaluate, without_case
 from regard.metrics.labels import (
     accuracy,
@@ -52,6 +52,7 @@ from regard.metrics.sequences import (
 )
 
 __all__ = [
+    "RECALLS",
     "SAMPLES",
     "SEED",
     "TOKENIZERS",

@@ -36,7 +36,7 @@ LONGEST = 22  # letters of a panel's title
 BOX = "#0072b2"
 
 
-Edges = tuple[float, float, float, float]  # left, top, right, bottom, from 0 to 1
+Corners = tuple[float, float, float, float]  # left, top, right, bottom, from 0 to 1
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Panel:
 
     title: str
     weights: NDArray[np.float64] | None = None
-    boxes: Sequence[Edges] = ()
+    boxes: Sequence[Corners] = ()
 
 
 def shaded(
@@ -71,7 +71,7 @@ def overlay(
     across: int | None = None,
     small: bool = False,
     rows: Sequence[str] = (),
-    boxes: Sequence[Sequence[Edges]] = (),
+    boxes: Sequence[Sequence[Corners]] = (),
 ) -> Picture:
     """Draw panels, each a name and the weights of the places of a grid (None: the picture as it is), on one scale.
 

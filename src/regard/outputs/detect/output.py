@@ -185,7 +185,7 @@ class Detect(Supervised[Found], Chooses, Details, Invariant, Warns):
 
     def _one(self, guess: Any, window: Window, threshold: float) -> Found:
         scores, classes, places = guess
-        edges = window.pixels(geometry.corners(torch.from_numpy(places)).double().numpy())
+        edges = window.pixels(geometry.corners(torch.from_numpy(places)).clamp(0, 1).double().numpy())
         names = self.classes.names
         rounded = edges.round(4).tolist()
         boxes = [
@@ -215,13 +215,13 @@ class Detect(Supervised[Found], Chooses, Details, Invariant, Warns):
         return {"annotations": found}
 
     def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
-        return metrics.average_precisions(*_both(items, answers), samples=samples)
+        return metrics.average_precisions(*detections(items, answers), samples=samples)
 
     def details(self, passes: Passes, items: Sequence[Item], answers: Sequence[str]) -> str:
         """Return AP of each class."""
         del passes
         lines = [f"{'class':20} {'things':>7} {'AP50':>7} {'AP50:95':>8}"]
-        for label, graded in metrics.graded(*_both(items, answers)).items():
+        for label, graded in metrics.graded(*detections(items, answers)).items():
             found = 100 * metrics.precisions(graded).mean(1)
             lines.append(f"{label[:20]:20} {int(graded.things.sum()):7,} {found[0]:6.1f}% {found.mean():7.1f}%")
         return "\n".join(lines)
@@ -274,7 +274,8 @@ def _alone(scores: torch.Tensor, classes: torch.Tensor, places: torch.Tensor) ->
     return scores * kept
 
 
-def _both(items: Sequence[Item], answers: Sequence[str]) -> tuple[list[Any], list[Any]]:
+def detections(items: Sequence[Item], answers: Sequence[str]) -> tuple[list[Any], list[Any]]:
+    """Return answers and what is expected as the metrics take them."""
     expected = [[metrics.Detection(*box) for box in parsed(item.expected[0])] for item in items]
     return [[metrics.Detection(*box) for box in parsed(answer)] for answer in answers], expected
 
