@@ -23,7 +23,7 @@ from regard.backbones.transformer import Stack
 from regard.data.batches import Batches, BatchReader, Content, Rows, share
 from regard.data.draws import Draws
 from regard.errors import UserError
-from regard.inputs.input import moved
+from regard.inputs.input import Row, moved
 from regard.layers.renewal import Renewed
 from regard.metrics import Score
 from regard.outputs.output import Held
@@ -203,7 +203,7 @@ class Trainer:
                 buffer.copy_(before)
         return found, finite
 
-    def _collated(self, rows: Content) -> Any:
+    def _collated(self, rows: Content | Sequence[Row]) -> Any:
         return moved(self.task.batch(rows), self.world.device)
 
     def _varied(self, drawn: tuple[Draws, Content]) -> Any:
@@ -407,8 +407,16 @@ class Trainer:
                 "all of them: so they take at most a tenth of the time"
             )
 
-    def _evaluated(self, held: Held) -> tuple[list[Score], list[str]]:
-        return self.task.evaluate(held, quick=True, samples=0)
+    def _evaluated(self, held: Held, samples: int = 0) -> tuple[list[Score], list[str]]:
+        """Score items by what decides about the best weights, then by the other metrics."""
+        scores, answers = self.task.evaluate(held, quick=True, samples=samples)
+        if self.how.best == "metric":
+            return scores, answers
+
+        def sums(rows: Sequence[Row]) -> Tensor:
+            return self._sums(self._collated(rows), self.turns[0], self.task.network)
+
+        return [validation.loss(held.rows, sums, self.task.predictions, self.how.budget), *scores], answers
 
     def finish(self) -> None:
         """Publish the average of the last checkpoints, unless the best of them all is clearly better."""
@@ -438,7 +446,7 @@ class Trainer:
         if averaging.normalised(network):
             averaging.reestimate(network, self._training_batches(), self.turns[0])
         network.eval()
-        scores, _ = self.task.evaluate(self.some, quick=True)
+        scores, _ = self._evaluated(self.some, metrics.SAMPLES)
         better, why = metrics.as_good(scores[0], self.at.best)
         if self._perfect() and not metrics.at_ceiling(scores[0]):
             better, why = False, "not kept: the best is at its ceiling"

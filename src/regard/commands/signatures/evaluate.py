@@ -1,0 +1,47 @@
+"""Arguments and options of `regard evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.commands.signatures.options import Columns, Device, Engine, FileFormat, Json, Others, Run, say
+
+
+def evaluate(
+    run: Run,
+    data: Annotated[list[str], typer.Argument(metavar="DATA…", help="data with known answers")],
+    beam: Annotated[int | None, typer.Option(help="hypotheses kept by the search")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="score ÷ length to this power")] = None,
+    stride: Annotated[int | None, typer.Option(help="language models: predict so many tokens, then move the window on")] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without case")] = False,
+    by_length: Annotated[bool, typer.Option("--by-length", help="the first metric by length of the source too")] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the answers to this file, a line for each example")] = None,
+    pictures: Annotated[Path | None, typer.Option("--pictures", metavar="FOLDER", help="draw the confusion matrix and the pictures most surely labelled wrong")] = None,
+    others: Others = None,
+    engine: Engine = "torch",
+    device: Device = None,
+    format: FileFormat = None,
+    columns: Columns = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Score a model on data with known answers, with confidence intervals.
+
+    Example: regard evaluate runs/fre fre_test.tsv
+    """
+    from regard.commands import evaluate as evaluating
+    from regard.commands import predict as predicting
+    from regard.data.standard_input import spooled
+    from regard.exchange import engine as engines
+
+    changes = predicting.changes({"beam": beam, "length_penalty": length_penalty, "stride": stride}, {}, sample=False)
+    model = predicting.load(run, others or [], device)
+    engines.use(model, engine, changes, say)
+    with spooled(data) as (files,):
+        evaluating.read_as(model, files, format, columns)
+        report = evaluating.evaluate(
+            model, files, changes, lowercase=lowercase, by_length=by_length, output=output, pictures=pictures
+        )
+    print(report.as_json() if as_json else report.render())

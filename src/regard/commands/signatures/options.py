@@ -1,0 +1,51 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="folder that `regard train` wrote")]
+Others = Annotated[
+    list[Path] | None,
+    typer.Option("--with", metavar="RUN", help="another run that answers together with this one; may be repeated"),
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        metavar="torch|ctranslate2|ctranslate2-int8|auto", help="which program searches; auto: the faster one that can"
+    ),
+]
+Nodes = Annotated[
+    str | None,
+    typer.Option("--node", metavar="NAME…", help="only these nodes of a graph, with commas between them"),
+]
+FileFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="of the files, if it is recognised wrongly: text, tsv, csv, jsonl, json, parquet, aligned, conll, conllu, labelled, fasttext, dictionary, folders",
+    ),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="SOURCE,TARGET",
+        help="names or numbers of columns: source=2,target=4, source=question+context,target=answer",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="one JSON object")]
+Device = Annotated[
+    str | None, typer.Option(metavar="cpu|cuda|cuda:N|mps", help="what computes; a GPU for training if there is one, else the CPU")
+]  # fmt: skip
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="say nothing but errors; results are printed")]
+
+
+def say(text: str) -> None:
+    """Write to standard error; standard output is for results."""
+    print(text, file=sys.stderr)

@@ -1,0 +1,40 @@
+"""Arguments and options of `regard show`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.commands.signatures.options import Device, Nodes, Run
+
+
+def show(
+    run: Run,
+    text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT…]", help="texts to answer and look into")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help=".png or .svg picture, .html page, .npz numbers")] = Path("attention.png"),
+    answer: Annotated[str | None, typer.Option("--answer", help="look at this answer rather than the model's own")] = None,
+    grid: Annotated[bool, typer.Option("--grid", help="every layer and head in one picture")] = False,
+    device: Device = None,
+    node: Nodes = None,
+    positions: Annotated[bool, typer.Option("--positions", help="the tables of positions in place of a text")] = False,
+    colours: Annotated[str, typer.Option("--colours", help="of pictures: regard (dark is large) or lecture (white is large)")] = "regard",
+) -> None:  # fmt: skip
+    """Draw where the model looked.
+
+    Example: regard show runs/fre bonjour -o bonjour.html
+    """
+    from regard import pictures
+    from regard.commands import predict as predicting
+    from regard.commands import show as showing
+
+    if positions == bool(text):
+        raise typer.BadParameter("a text, or --positions for the tables of positions: expected one of them")
+    with pictures.coloured(colours):
+        model = predicting.load(run, [], device)
+        if positions:
+            print(showing.show_positions(model, output))
+        else:
+            nodes = node.split(",") if node else ()
+            print(showing.show(model, text or [], output, answer=answer, grid=grid, nodes=nodes))
