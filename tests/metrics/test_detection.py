@@ -70,7 +70,7 @@ def theirs(answers: Pictures, expected: Pictures) -> tuple[float, float]:
     return 100 * run.stats[1], 100 * run.stats[0]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("more", [{}, {"crowds": True}, {"many": 130, "count": 4}])
 def test_it_equals_pycocotools(seed: int, more: dict[str, int]) -> None:
     answers, expected = scene(seed, **more)  # type: ignore[arg-type]
@@ -89,14 +89,13 @@ def test_the_right_answers_alone_are_perfect_and_no_answer_is_worth_nothing() ->
 
 def test_the_interval_is_that_of_pictures_drawn_again() -> None:
     answers, expected = scene(5, 30)
-    score = metrics.average_precisions(answers, expected, samples=60, seed=1)[0]
+    score = metrics.average_precisions(answers, expected, samples=30, seed=1)[0]
     generator, values = np.random.default_rng(1), []
-    for _ in range(60):
+    for _ in range(30):
         drawn = generator.integers(30, size=30)
         values.append(theirs([answers[i] for i in drawn], [expected[i] for i in drawn])[0])
     assert score.low is not None
     assert score.high is not None
     assert score.low < score.value < score.high
-    assert (score.low, score.high) == pytest.approx(
-        np.percentile(values, (2.5, 97.5)), abs=1.5
-    )  # ties are ordered anew
+    bounds = np.percentile(values, (2.5, 97.5)).tolist()
+    assert [score.low, score.high] == pytest.approx(bounds, abs=1.5)  # ties are ordered anew
