@@ -214,8 +214,8 @@ def test_pictures_without_things_have_a_loss_and_a_gradient(more: dict[str, obje
         loss = net(Batch(pictures(2), wanted))
         loss.sum().backward()
         assert torch.isfinite(loss).all()
-        assert float(loss[0]) > 0
-        assert float(loss[1]) == 0
+        assert loss[0].item() > 0
+        assert loss[1].item() == 0
     assert all(torch.isfinite(p.grad).all() for p in net.parameters() if p.grad is not None)
 
 
@@ -310,14 +310,14 @@ def test_the_same_answer_to_every_picture_is_reported() -> None:
 
 
 def test_boxes_are_learned_shown_and_refused_in_sentences(tmp_path: Path) -> None:
-    """One or two shapes of a kind on 32 pixels: after some seconds the boxes lie on them."""
+    """A few steps lower the loss; the commands answer with boxes and show where the queries looked."""
     path = tmp_path / "shapes.zip"
-    shapes.write(path, 40, "few")
+    shapes.write(path, 30, "few")
     how = [
         "model.width=16", "model.hidden=32", "model.queries=8", "encoder.width=16", "encoder.layers=1", "encoder.hidden=32",
-        "training.every=10", "patches.colour=0", "data.held_out=8", "model.dropout=0", "encoder.dropout=0",
+        "training.every=8", "patches.colour=0", "data.held_out=4", "model.dropout=0", "encoder.dropout=0",
     ]  # fmt: skip
-    model = regard.train(path, tmp_path / "run", steps=30, set=how, quiet=True)
+    model = regard.train(path, tmp_path / "run", steps=24, set=how, quiet=True)
     losses = [json.loads(line)["loss"] for line in (tmp_path / "run/metrics.jsonl").open()]
     assert losses[-1] < 0.9 * losses[0]
     asked = f"{path}/00003.png"

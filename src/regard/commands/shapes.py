@@ -18,6 +18,7 @@ from regard import pictures
 from regard.commands.scenes import COLOURS, FINE, SHAPES, Thing, draw_thing, shade
 from regard.commands.sheets import precision_recall
 from regard.commands.show import show
+from regard.data.boxes import parsed
 from regard.runs import settings
 from regard.runs.folder import quoted, refuse_unwritable
 from regard.runs.model import Model
@@ -138,7 +139,8 @@ def _report(model: Model, test: Path, minutes: float) -> None:
         print(f"That is little for {minutes:g} minutes: this machine is slow or busy. Give it more with --minutes.")
     folder = model.folder / "pictures"
     folder.mkdir(exist_ok=True)
-    asked = [f"{test}/{number:05d}.png" for number in range(8)]
+    fullest = sorted(range(len(held.items)), key=lambda i: -len(parsed(held.items[i].expected[0])))[:8]
+    asked = [str(held.items[i].example.source) for i in fullest]
     curve = pictures.save(precision_recall(held.items, answers), folder / "precision_recall.png")
     picture = show(model, asked[:1], folder / "boxes.png")
     page = show(model, asked, folder / "boxes.html")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from regard import metrics, pictures
 from regard.errors import UserError
 from regard.outputs.detect.output import detections
 from regard.outputs.output import Item
-from regard.pictures.style import Picture
 from regard.runs.model import Model
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MOST_CLASSES = 100  # of a confusion matrix that can be read
 SHOWN = 40  # pictures of a contact sheet
@@ -40,7 +43,7 @@ def draw(model: Model, items: Sequence[Item], answers: Sequence[str], folder: Pa
     return written
 
 
-def precision_recall(items: Sequence[Item], answers: Sequence[str]) -> Picture:
+def precision_recall(items: Sequence[Item], answers: Sequence[str]) -> Figure:
     """Draw the precision of each class at each recall, for an IoU of 0.5 or more."""
     graded = metrics.graded(*detections(items, answers))
     found = {name: 100 * metrics.precisions(each)[0] for name, each in graded.items()}

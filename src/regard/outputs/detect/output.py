@@ -187,7 +187,7 @@ class Detect(Supervised[Found], Chooses, Details, Invariant, Warns):
         scores, classes, places = guess
         edges = window.pixels(geometry.corners(torch.from_numpy(places)).clamp(0, 1).double().numpy())
         names = self.classes.names
-        rounded = edges.round(4).tolist()
+        rounded = edges.round(2).tolist()
         boxes = [
             Box(names[c], left, top, right, bottom, round(float(s), 6))
             for s, c, (left, top, right, bottom) in zip(scores, classes, rounded, strict=True)
@@ -195,8 +195,8 @@ class Detect(Supervised[Found], Chooses, Details, Invariant, Warns):
         return Found(boxes, places, threshold)
 
     def as_target(self, answer: Found) -> str:
-        """Return all guesses in the order of the queries, each with its score."""
-        return written(box for box in answer.boxes if box.score >= answer.threshold)
+        """Return what was found, the surest first, each with its score."""
+        return written(answer.boxes[i] for i in answer.kept)
 
     def as_text(self, answer: Found) -> Lines:
         kept = [answer.boxes[i] for i in answer.kept]
