@@ -7,6 +7,7 @@
 | classify | a text | its label |
 | continue | a line of text, exactly | nothing |
 | detect | a picture | its boxes, as JSON |
+| imagine | a thing to make again | its label, or nothing |
 
 A source or target is a string, or a handle of something larger (a file, a member of an archive) that is opened later.
 """
@@ -24,6 +25,7 @@ SIDES = {
     "classify": ("text", "label"),
     "continue": ("line", "target"),
     "detect": ("picture", "list of boxes"),
+    "imagine": ("example", "label"),
 }
 TASKS = tuple(SIDES)
 UNITS = {
@@ -32,6 +34,7 @@ UNITS = {
     "classify": "text",
     "continue": "line",
     "detect": "picture",
+    "imagine": "example",
 }  # the name of one example
 
 S = TypeVar("S")

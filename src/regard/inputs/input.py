@@ -45,6 +45,7 @@ class Use(Enum):
     STREAM = "predicts the next one"
     BLANKS = "predicts hidden ones"
     PLACES = "finds things among them"
+    SELF = "makes them again"
 
 
 class Source(NamedTuple):
@@ -226,6 +227,34 @@ class Framed(ABC):
     @abstractmethod
     def window(self, source: Any) -> Window:
         """Return the part of a picture that the grid covers."""
+
+
+class Restores(ABC, Generic[S]):
+    """An input that can be made again: it offers RESTORED, the inverse of reading.
+
+    `spread` is about the standard deviation of the numbers in `Source.values[0]`.
+    """
+
+    spread: float
+
+    @abstractmethod
+    def restore(self, values: Tensor) -> Tensor:
+        """Return what a network says, numbers of mean 0 and deviation 1, as numbers of `Source.values[0]`."""
+
+    @abstractmethod
+    def distance(self, values: Tensor, predicted: Tensor) -> Tensor:
+        """Return Σ (x − x̂)² over all components of each row, (batch,)."""
+
+    @abstractmethod
+    def thing(self, values: NDArray[Any]) -> S:
+        """Return one row of `Source.values[0]` as a thing: the inverse of `encode` and `collate`."""
+
+    @abstractmethod
+    def written(self, values: NDArray[Any]) -> dict[str, Any]:
+        """Return one row of `Source.values[0]` as JSON can write it."""
+
+
+RESTORED = "values to restore"  # what an input that `Restores` offers
 
 
 def moved(batch: B, device: torch.device) -> B:

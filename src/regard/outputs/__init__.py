@@ -7,6 +7,7 @@ from regard.outputs.continuation.output import Continue
 from regard.outputs.convert.output import Convert
 from regard.outputs.detect.output import Detect
 from regard.outputs.fill.output import Fill
+from regard.outputs.imagine.output import Imagine
 from regard.outputs.output import Output
 from regard.outputs.tag.output import Tag
 
@@ -17,4 +18,5 @@ OUTPUTS: dict[str, type[Output[Any]]] = {
     "continue": Continue,
     "fill": Fill,
     "detect": Detect,
+    "imagine": Imagine,
 }

@@ -29,6 +29,7 @@ from regard.metrics import Score
 from regard.outputs.output import Held
 from regard.runs import checkpoint
 from regard.training import averaging, device, memory, validation
+from regard.training.collation import Collated
 from regard.training.distributed import World, whole, without_sync, wrap
 from regard.training.optimiser import optimiser, players_of, rate_at
 from regard.training.pace import Pace
@@ -94,6 +95,7 @@ class Trainer:
         self.at, self.window = self.saver.at, self.saver.window
         self.board = Board(run)
         self.stop = False
+        self.alarm = validation.Alarm(progress.say)
 
     # ---- the loop -------------------------------------------------------------------------------------------------
 
@@ -141,9 +143,7 @@ class Trainer:
             drawn.append(self._draws(read[-1][0]))
         counts = [self.store.lengths[rows] for rows, _ in read]
         totals = [sum(each) for each in zip(*(self.task.predictions(some) for some in counts), strict=True)]
-        batches = _Collated(
-            self._varied, [*zip(drawn, (own for _, own in read), strict=True)], keep=len(self.turns) > 1
-        )
+        batches = Collated(self._varied, [*zip(drawn, (own for _, own in read), strict=True)], keep=len(self.turns) > 1)
         # A process without rows still takes part, with a weight of zero: the others wait for it.
         weights = [1.0 if len(rows) > self.world.rank else 0.0 for rows, _ in read]
         loss, failed = 0.0, None
@@ -163,7 +163,7 @@ class Trainer:
         return loss, round(float(sum((some * self.costs).sum() for some in counts)))
 
     def _turn(
-        self, turn: str, batches: _Collated, weights: Sequence[float], totals: Sequence[float]
+        self, turn: str, batches: Collated, weights: Sequence[float], totals: Sequence[float]
     ) -> tuple[float, bool]:
         """Update one player; return the loss, and whether it and its gradient are finite. If not, nothing changes."""
         sums = torch.zeros(len(totals), dtype=torch.float64)
@@ -316,6 +316,8 @@ class Trainer:
         """Score the weights, keep them beside those of the last validations, save, and publish the best."""
         weights = self.saver.tensors()
         scores, answer, count = self._scores(weights)
+        if self.world.first:
+            self.alarm.heard(self.at.step, self.task.warnings(self.some, scores))
         kept = bool(self.world.said(self.world.first and self.saver.keep(weights)))
         # Only what is measured on all items can be the best, or as good as can be.
         perfect = count == len(self.some.items) and self._rank(scores, kept=kept)
@@ -483,19 +485,3 @@ class Trainer:
         finally:
             for number, handler in old.items():
                 signal.signal(number, handler)
-
-
-class _Collated:
-    """The batches of a step, collated when they are asked for, and kept if several turns ask."""
-
-    def __init__(self, collate: Callable[[Any], Any], rows: Sequence[Any], *, keep: bool) -> None:
-        self._collate, self._rows, self._keep = collate, rows, keep
-        self._kept: dict[int, Any] = {}
-
-    def __getitem__(self, number: int) -> Any:
-        if number in self._kept:
-            return self._kept[number]
-        batch = self._collate(self._rows[number])
-        if self._keep:
-            self._kept[number] = batch
-        return batch

@@ -20,6 +20,7 @@ FEW = 100  # items that the first one is tried on, and the fewest later
 SHARE = 0.1  # of the time between two validations that one may take
 CHEAP = 0.2  # seconds that a validation may take in any case: what depends on a clock is not decided by chance
 SURE = 2  # validations in a row at the ceiling after which training stops: one may be luck
+LASTING = 3  # validations that a warning lasts before it is logged
 FIRST = 10  # steps before the first validation
 
 
@@ -28,6 +29,20 @@ class Plan(NamedTuple):
 
     items: int
     whole: int
+
+
+class Alarm:
+    """Logs what has gone wrong with a training: once it has lasted for some validations, for beginnings are odd."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say, self.lasting = say, 0
+
+    def heard(self, step: int, warnings: Sequence[str]) -> None:
+        """Take note of the warnings of a validation."""
+        self.lasting = self.lasting + 1 if warnings else 0
+        if self.lasting == LASTING:
+            for warning in warnings:
+                self.say(f"warning: step {step}: {warning}")
 
 
 def planned(count: int, each: float, between: float) -> Plan:
