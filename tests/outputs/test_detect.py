@@ -19,7 +19,7 @@ from regard.attention import Context, padding
 from regard.backbones.queries import Gaze, grid_places
 from regard.commands import shapes
 from regard.commands.show import show
-from regard.data.boxes import Box, written
+from regard.data.boxes import Box
 from regard.errors import UserError
 from regard.inputs.input import Batch, Source, Window
 from regard.layers.boxes import centred, corners, moved, overlap, unique
@@ -28,7 +28,7 @@ from regard.network import Network
 from regard.outputs.detect.head import DetectHead, classes_of_places, visible
 from regard.outputs.detect.matching import Things, Weights, costs, match, set_loss, totals
 from regard.outputs.detect.noise import Noise, spoilt
-from regard.outputs.detect.output import Detect
+from regard.outputs.detect.output import Detect, Found, collapsed
 from regard.runs import settings
 from regard.serving.huggingface import _shaped
 from regard.text.classes import Classes
@@ -302,11 +302,26 @@ def test_a_crowd_an_unknown_class_and_what_is_cut_off_are_not_learned() -> None:
     assert places[0].tolist() == pytest.approx([0.125, 0.25, 0.25, 0.25])
 
 
-def test_the_same_answer_to_every_picture_is_reported() -> None:
-    same = written([Box("cat", 10, 10, 30, 30, 0.4), Box("dog", 5, 5, 60, 60, 0.2)])
-    moving = [written([Box("cat", 10 + i, 10, 30 + i, 30, 0.4), Box("dog", 5, 5, 60, 60, 0.2)]) for i in range(10)]
-    assert "collapsed" in output().warnings([], [same] * 10)[0]
-    assert output().warnings([], moving) == []
+def test_the_same_answer_to_every_picture_is_a_collapse() -> None:
+    def answer(left: float, score: float = 0.4) -> Found:
+        return Found([Box("cat", 0, 0, 1, 1, score)], np.array([[left, 0.5, 0.2, 0.2]], np.float32), 0.0)
+
+    assert collapsed([answer(0.5)] * 10)
+    assert not collapsed([answer(0.5)] * 7)  # too few to tell
+    assert not collapsed([answer(0.5 + i / 20) for i in range(10)])
+    assert not collapsed([answer(0.5, 0.4 + i / 20) for i in range(10)])
+
+
+def test_a_model_whose_queries_ignore_the_picture_is_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "shapes.zip"
+    shapes.write(path, 24, "few")
+    how = ["model.width=16", "encoder.width=16", "model.queries=4", "data.held_out=10", "training.rate=1e-6"]
+    model = regard.train(path, tmp_path / "run", steps=2, set=[*how, "training.every=2"], quiet=True)
+    held = model.held([path])
+    assert "collapsed" in model.task.warnings(held, [])[0]
+    with torch.no_grad():
+        model.network.head.classes.weight.mul_(30)  # classes that depend on what is seen
+    assert model.task.warnings(held, []) == []
 
 
 def test_boxes_are_learned_shown_and_refused_in_sentences(tmp_path: Path) -> None:

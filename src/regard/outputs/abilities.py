@@ -166,14 +166,6 @@ class Details(ABC):
         """Return more about an evaluation, or nothing."""
 
 
-class Warns(ABC):
-    """Its answers can show that something went wrong in training."""
-
-    @abstractmethod
-    def warnings(self, items: Sequence[Item], answers: Sequence[str]) -> list[str]:
-        """Return warnings about the answers to items."""
-
-
 class Invariant(ABC):
     """More must hold for every trained model of its kind than for all."""
 

@@ -12,7 +12,7 @@ from regard.data.columns import NUMBER
 from regard.data.example import UNITS, Example, counted
 from regard.data.survey import Survey
 from regard.outputs import OUTPUTS
-from regard.outputs.abilities import Chooses, Warns, names_in
+from regard.outputs.abilities import Chooses, names_in
 from regard.outputs.output import Item
 
 AnyExample = Example[Any, Any]
@@ -138,11 +138,6 @@ def warnings_of_answers(output: Any, items: Sequence[Item], answers: Sequence[st
     noun = "tag" if output.reads == "tag" else "label"
     if not isinstance(output, Chooses) or len(answers) != len(items):
         return []
-    own = output.warnings(items, answers) if isinstance(output, Warns) else []
-    return [*own, *_warnings_of_names(output, items, answers, noun)]
-
-
-def _warnings_of_names(output: Chooses, items: Sequence[Item], answers: Sequence[str], noun: str) -> list[str]:
     names, labels = type(output).names, output.classes.names
     expected = Counter(label for item in items for label in names(item.example.target))
     unknown = sorted(expected.keys() - set(labels))

@@ -37,7 +37,12 @@ from regard.text.classes import Classes
 
 SAME = 0.7  # IoU of boxes of one class that are one thing, where queries are matched several times
 STILL = 0.004  # deviation over pictures, as a share of the picture, of boxes that do not depend on it
-LEAST = 8  # pictures that show this
+LEAST, SEEN = 8, 32  # pictures that show this, and that are looked at for it
+WHOLE = Window(0, 0, 1, 1)
+COLLAPSED = (
+    "every picture has the same answer: the queries have collapsed and do not look at it. Train longer or with a lower "
+    "training.rate, or set model.anchors=true and model.denoising=3"
+)
 
 
 @dataclass(frozen=True)
@@ -226,21 +231,11 @@ class Detect(Supervised[Found], Chooses, Details, Invariant, Warns):
             lines.append(f"{label[:20]:20} {int(graded.things.sum()):7,} {found[0]:6.1f}% {found.mean():7.1f}%")
         return "\n".join(lines)
 
-    def warnings(self, items: Sequence[Item], answers: Sequence[str]) -> list[str]:
+    def warnings(self, passes: Passes, held: Held, scores: Sequence[metrics.Score]) -> list[str]:
         """Warn of queries that say the same of every picture."""
-        del items
-        guesses = [parsed(answer) for answer in answers]
-        if len(guesses) < LEAST or len({len(guess) for guess in guesses}) != 1 or not guesses[0]:
-            return []
-        numbers = np.array([[box[1:5] for box in guess] for guess in guesses])
-        scores = np.array([[box.score for box in guess] for guess in guesses])
-        side = numbers[..., 2:].max()
-        if numbers.std(0).max() < STILL * side and scores.std(0).max() < STILL:
-            return [
-                "every picture has the same answer: the queries have collapsed and do not look at it. Train longer or "
-                "with a lower training.rate, or set model.anchors=true and model.denoising=3"
-            ]
-        return []
+        del scores
+        found = self._found(passes, halves(passes.input, held.rows[:SEEN])[0], [WHOLE] * len(held.items[:SEEN]), 0.0)
+        return [COLLAPSED] if collapsed([one for one in found if one.boxes]) else []
 
     # ---- looking --------------------------------------------------------------------------------------------------
 
@@ -272,6 +267,15 @@ def _alone(scores: torch.Tensor, classes: torch.Tensor, places: torch.Tensor) ->
         own = classes == one
         kept[own] = geometry.unique(edges[own], scores[own], SAME)
     return scores * kept
+
+
+def collapsed(found: Sequence[Found]) -> bool:
+    """Return True if neither boxes nor probabilities depend on the picture (facebookresearch/detr, issue 179)."""
+    if len(found) < LEAST:
+        return False
+    boxes = np.stack([one.places for one in found])
+    scores = np.array([[box.score for box in one.boxes] for one in found])
+    return bool(boxes.std(0).max() < STILL and scores.std(0).max() < STILL)
 
 
 def detections(items: Sequence[Item], answers: Sequence[str]) -> tuple[list[Any], list[Any]]:
