@@ -26,7 +26,7 @@ from regard.layers.boxes import centred, corners, moved, overlap, unique
 from regard.models.detr import detr
 from regard.network import Network
 from regard.outputs.detect.head import DetectHead, classes_of_places, visible
-from regard.outputs.detect.matching import Things, Weights, costs, match, set_loss, totals
+from regard.outputs.detect.matching import Objects, SetWeights, costs, match, set_loss, totals
 from regard.outputs.detect.noise import Noise, spoilt
 from regard.outputs.detect.output import Detect, Found, collapsed
 from regard.runs import settings
@@ -41,12 +41,12 @@ def boxes(*shape: int) -> Tensor:
     return centred(torch.cat((edges[..., 0, :], edges[..., 1, :] + 0.02), -1))
 
 
-def things(counts: list[int]) -> Things:
+def things(counts: list[int]) -> Objects:
     most = max(counts)
     classes = torch.stack([
         torch.where(torch.arange(most) < count, torch.randint(CLASSES, (most,)), -1) for count in counts
     ])  # fmt: skip
-    return Things(classes, boxes(len(counts), most))
+    return Objects(classes, boxes(len(counts), most))
 
 
 # ---- boxes
@@ -87,7 +87,7 @@ def test_boxes_move_with_their_pictures() -> None:
 
 
 def test_what_leaves_the_picture_is_not_to_be_found() -> None:
-    given = Things(
+    given = Objects(
         torch.tensor([[0, 1, -1]]), torch.tensor([[[0.05, 0.5, 0.1, 0.2], [0.6, 0.5, 0.2, 0.2], [0, 0, 0, 0.0]]])
     )
     away = visible(given, torch.tensor([[[1.0, 0.0, 0.4], [0.0, 1.0, 0.0]]]))  # 0.2 of the picture to the left
@@ -113,7 +113,7 @@ def test_the_matching_equals_all_assignments(counts: list[int], repeats: int) ->
         boxes(len(counts), QUERIES),
         things(counts),
     )
-    weights = Weights(repeats=repeats)
+    weights = SetWeights(repeats=repeats)
     found, table = match(logits, guess, wanted, weights), costs(logits, guess, wanted, weights)
     for row, count in enumerate(counts):
         own = found.rows == row
@@ -136,7 +136,7 @@ def test_the_loss_equals_that_of_hugging_face_with_all_layers() -> None:
     counts, layers = [2, 0, 4, 1], 3
     logits = torch.randn(layers, 4, 8, CLASSES + 1, dtype=torch.float64, requires_grad=True)
     guess = boxes(layers, 4, 8).requires_grad_()
-    wanted, weights = things(counts), Weights()
+    wanted, weights = things(counts), SetWeights()
     sums = sum(
         set_loss(each, box, wanted, match(each, box, wanted, weights), weights)
         for each, box in zip(logits, guess, strict=True)
@@ -165,7 +165,7 @@ def test_the_loss_equals_that_of_hugging_face_with_all_layers() -> None:
 def network(*, anchors: bool = True, noise: Noise = Noise(), dense: float = 0.0, repeats: int = 1) -> Network:  # noqa: B008
     torch.manual_seed(1)
     encoder, decoder = detr(encoder_layers=1, layers=2, width=16, hidden=32, heads=2, dropout=0.0, anchors=anchors)
-    head = DetectHead(decoder, 16, CLASSES, QUERIES, weights=Weights(repeats=repeats), noise=noise, dense=dense)
+    head = DetectHead(decoder, 16, CLASSES, QUERIES, weights=SetWeights(repeats=repeats), noise=noise, dense=dense)
     with torch.no_grad():
         for part in head.parameters():
             part.add_(0.1 * torch.randn_like(part))  # nothing is zero any more
@@ -191,10 +191,10 @@ def pictures(count: int) -> Source:
 def test_a_set_has_no_order(anchors: bool) -> None:
     """Queries in another order answer in that order, and neither their order nor that of the things changes the loss."""
     net, source, wanted = network(anchors=anchors), pictures(3), things([2, 0, 4])
-    wanted = Things(wanted.classes, wanted.boxes.float())
+    wanted = Objects(wanted.classes, wanted.boxes.float())
     scores, loss = net.scores(Batch(source, None)), net(Batch(source, wanted))
     turned = torch.stack([torch.cat((torch.randperm(n), torch.arange(n, 4))) for n in (2, 0, 4)])
-    other = Things(wanted.classes.gather(1, turned), wanted.boxes.gather(1, turned[..., None].expand(-1, -1, 4)))
+    other = Objects(wanted.classes.gather(1, turned), wanted.boxes.gather(1, turned[..., None].expand(-1, -1, 4)))
     assert net(Batch(source, other)).allclose(loss, atol=1e-4)
     order = torch.randperm(QUERIES)
     with torch.no_grad():
@@ -208,8 +208,8 @@ def test_a_set_has_no_order(anchors: bool) -> None:
 def test_pictures_without_things_have_a_loss_and_a_gradient(more: dict[str, object]) -> None:
     net = network(**more)  # type: ignore[arg-type]
     for wanted in (
-        Things(torch.full((2, 0), -1), torch.zeros(2, 0, 4)),
-        Things(torch.full((2, 2), -1), torch.zeros(2, 2, 4)),
+        Objects(torch.full((2, 0), -1), torch.zeros(2, 0, 4)),
+        Objects(torch.full((2, 2), -1), torch.zeros(2, 2, 4)),
     ):
         loss = net(Batch(pictures(2), wanted))
         loss.sum().backward()
@@ -222,7 +222,7 @@ def test_pictures_without_things_have_a_loss_and_a_gradient(more: dict[str, obje
 def test_queries_do_not_see_what_others_shall_mend() -> None:
     """With denoising beside them, the queries answer as without it; and a group does not see another one."""
     net, source, wanted = network(noise=Noise(2)), pictures(2), things([3, 1])
-    wanted = Things(wanted.classes, wanted.boxes.float())
+    wanted = Objects(wanted.classes, wanted.boxes.float())
     memory = net.features(source)
     queries, asked = net.head._queries(2)
     plain = net.head.decoder(queries, asked, memory)[-1]
@@ -239,7 +239,7 @@ def test_queries_do_not_see_what_others_shall_mend() -> None:
 
 def test_noise_stays_within_its_limits() -> None:
     torch.manual_seed(0)
-    wanted = Things(torch.zeros(50, 4, dtype=torch.long), torch.tensor([0.5, 0.5, 0.2, 0.3]).expand(50, 4, 4))
+    wanted = Objects(torch.zeros(50, 4, dtype=torch.long), torch.tensor([0.5, 0.5, 0.2, 0.3]).expand(50, 4, 4))
     found = spoilt(wanted, Noise(3, 0.4, 0.25), CLASSES)
     assert found.boxes.shape == (50, 12, 4)
     away = (found.boxes[..., :2] - 0.5).abs() / wanted.boxes[0, 0, 2:]
@@ -275,10 +275,10 @@ def test_the_gaze_equals_its_formula() -> None:
 
 def test_each_place_has_the_class_of_the_smallest_box() -> None:
     memory = Context(torch.zeros(1, 16, 4), grid=(1, 4, 4))
-    wanted = Things(torch.tensor([[0, 1]]), torch.tensor([[[0.5, 0.5, 1.0, 1.0], [0.25, 0.25, 0.5, 0.5]]]))
+    wanted = Objects(torch.tensor([[0, 1]]), torch.tensor([[[0.5, 0.5, 1.0, 1.0], [0.25, 0.25, 0.5, 0.5]]]))
     found = classes_of_places(memory, wanted, 9).view(4, 4)
     assert found.tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
-    assert classes_of_places(memory, Things(torch.zeros(1, 0).long(), torch.zeros(1, 0, 4)), 9).eq(9).all()
+    assert classes_of_places(memory, Objects(torch.zeros(1, 0).long(), torch.zeros(1, 0, 4)), 9).eq(9).all()
 
 
 # ---- the output
@@ -361,7 +361,7 @@ def test_boxes_are_learned_shown_and_refused_in_sentences(tmp_path: Path) -> Non
 
 def test_the_variations_of_a_picture_are_told_to_its_boxes() -> None:
     """The loss of a mirrored picture is that of its mirrored boxes."""
-    net, wanted = network(), Things(torch.tensor([[1]]), torch.tensor([[[0.3, 0.4, 0.2, 0.2]]]))
+    net, wanted = network(), Objects(torch.tensor([[1]]), torch.tensor([[[0.3, 0.4, 0.2, 0.2]]]))
     source = pictures(1)
     mirror = torch.tensor([[[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
     here = net(Batch(source._replace(change=mirror), wanted))

@@ -1,4 +1,4 @@
-"""What is shown of a picture in which things were found: the boxes, and where the query of each looked."""
+"""The exhibit of a picture in which things were found: the boxes, and where the query of each looked."""
 
 from __future__ import annotations
 

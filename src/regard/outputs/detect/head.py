@@ -15,7 +15,7 @@ from regard.inputs.input import Batch
 from regard.layers.boxes import corners, moved
 from regard.layers.roles import chosen_among
 from regard.network import Head, Network
-from regard.outputs.detect.matching import Matches, Things, Weights, box_loss, match, set_loss
+from regard.outputs.detect.matching import Matches, Objects, SetWeights, box_loss, match, set_loss
 from regard.outputs.detect.noise import Noise, spoilt
 
 GONE = 0.3  # of a box must still be in a picture that was moved; less of it is not to be found
@@ -38,7 +38,7 @@ class DetectHead(Head):
         classes: int,
         queries: int,
         *,
-        weights: Weights,
+        weights: SetWeights,
         noise: Noise,
         auxiliary: bool = True,
         dense: float = 0.0,
@@ -89,7 +89,7 @@ class DetectHead(Head):
             terms.append(self.shares * self._places(self.dense, memory, things))
         return torch.cat([term.reshape(-1) for term in terms])
 
-    def set_terms(self, guesses: list[Guess], things: Things) -> Tensor:
+    def set_terms(self, guesses: list[Guess], things: Objects) -> Tensor:
         """Return the sums over all layers, each matched for itself, of classes and of boxes."""
         found = []
         for states, boxes in guesses:
@@ -98,7 +98,7 @@ class DetectHead(Head):
             found.append(set_loss(logits, boxes, things, pairs, self.weights))
         return torch.stack(found).sum(0)
 
-    def _with_spoilt(self, queries: Context, asked: Tensor, things: Things) -> tuple[Context, Tensor, Things]:
+    def _with_spoilt(self, queries: Context, asked: Tensor, things: Objects) -> tuple[Context, Tensor, Objects]:
         """Return the queries with those of all groups of denoising behind them, and what these shall answer."""
         assert self.names is not None
         given = spoilt(things, self.noise, self.names.num_embeddings)
@@ -113,7 +113,7 @@ class DetectHead(Head):
         found = Context(values, torch.where(real, where, -1), rule)
         return found, torch.cat((asked, given.boxes), 1), given.was
 
-    def _mending(self, guesses: list[Guess], wanted: Things) -> Tensor:
+    def _mending(self, guesses: list[Guess], wanted: Objects) -> Tensor:
         real, total = wanted.real, []
         for states, boxes in guesses:
             logits = self.classes(states[real])
@@ -122,7 +122,7 @@ class DetectHead(Head):
         return torch.stack(total).sum()
 
     @staticmethod
-    def _places(layer: nn.Linear, memory: Context, things: Things) -> Tensor:
+    def _places(layer: nn.Linear, memory: Context, things: Objects) -> Tensor:
         """Return the sum over pictures of the mean loss of their places."""
         assert memory.grid is not None
         logits = layer(memory.values[:, memory.values.shape[1] - memory.grid[1] * memory.grid[2] :])
@@ -131,7 +131,7 @@ class DetectHead(Head):
         return loss.mean(1).sum()
 
 
-def classes_of_places(memory: Context, things: Things, none: int) -> Tensor:
+def classes_of_places(memory: Context, things: Objects, none: int) -> Tensor:
     """Return the class of the smallest box that the middle of each place is in, or `none`: (batch, places)."""
     if not things.classes.shape[1]:
         return torch.full((len(memory.values), grid_places(memory)[0].shape[0]), none, device=memory.values.device)
@@ -144,7 +144,7 @@ def classes_of_places(memory: Context, things: Things, none: int) -> Tensor:
     return torch.where(least < math.inf, things.classes.gather(1, which), none)
 
 
-def visible(things: Things, change: Tensor | None) -> Things:
+def visible(things: Objects, change: Tensor | None) -> Objects:
     """Return where things are in pictures that were varied; those that are hardly in them any more are none."""
     if change is None or not things.classes.shape[1]:
         return things
@@ -152,7 +152,7 @@ def visible(things: Things, change: Tensor | None) -> Things:
     gone = left < GONE
     order = gone.long().argsort(dim=1, stable=True)  # those that are left stand first, as the matching expects them
     boxes = boxes.gather(1, order.unsqueeze(-1).expand(-1, -1, 4))
-    return Things(things.classes.masked_fill(gone, -1).gather(1, order), boxes)
+    return Objects(things.classes.masked_fill(gone, -1).gather(1, order), boxes)
 
 
 def first_anchors(count: int) -> Tensor:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -23,7 +22,7 @@ from regard.layers.boxes import corners, overlap
 FAR = 1e6  # the cost of what is not finite: it is matched last
 
 
-class Things(NamedTuple):
+class Objects(NamedTuple):
     """The things in pictures: classes (batch, m), −1 for none, and boxes (batch, m, 4) as x, y, w, h from 0 to 1."""
 
     classes: Tensor
@@ -35,7 +34,7 @@ class Things(NamedTuple):
         return self.classes >= 0
 
 
-class Weights(NamedTuple):
+class SetWeights(NamedTuple):
     """λ_c, λ_1, λ_g, the weight of "no object", and with how many queries each thing is matched."""
 
     label: float = 1.0
@@ -54,7 +53,7 @@ class Matches(NamedTuple):
 
 
 @torch.no_grad()
-def costs(logits: Tensor, boxes: Tensor, things: Things, weights: Weights) -> Tensor:
+def costs(logits: Tensor, boxes: Tensor, things: Objects, weights: SetWeights) -> Tensor:
     """Return the cost of each pair of a query and a thing, (batch, queries, things)."""
     chosen = things.classes.clamp(min=0)[:, None].expand(-1, logits.shape[1], -1)
     label = logits.softmax(-1).gather(-1, chosen)
@@ -63,7 +62,7 @@ def costs(logits: Tensor, boxes: Tensor, things: Things, weights: Weights) -> Te
     return -weights.label * label + weights.distance * distance - weights.overlap * giou
 
 
-def match(logits: Tensor, boxes: Tensor, things: Things, weights: Weights) -> Matches:
+def match(logits: Tensor, boxes: Tensor, things: Objects, weights: SetWeights) -> Matches:
     """Return the pairs of least total cost in each picture: every thing has its own query (the Hungarian method)."""
     table = costs(logits, boxes, things, weights).nan_to_num(FAR, FAR, FAR).cpu().numpy()
     counts = things.real.sum(1).tolist()
@@ -75,11 +74,13 @@ def match(logits: Tensor, boxes: Tensor, things: Things, weights: Weights) -> Ma
 
 
 def _assigned(table: NDArray[np.float32], repeats: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    from scipy.optimize import linear_sum_assignment  # answers need none of it
+
     queries, chosen = linear_sum_assignment(np.tile(table, repeats) if repeats > 1 else table)
     return queries, chosen % table.shape[1]
 
 
-def set_loss(logits: Tensor, boxes: Tensor, things: Things, found: Matches, weights: Weights) -> Tensor:
+def set_loss(logits: Tensor, boxes: Tensor, things: Objects, found: Matches, weights: SetWeights) -> Tensor:
     """Return the sums of both terms, of classes and of boxes: (2,)."""
     none = logits.shape[-1] - 1
     wanted = torch.full(logits.shape[:2], none, device=logits.device)
@@ -91,13 +92,13 @@ def set_loss(logits: Tensor, boxes: Tensor, things: Things, found: Matches, weig
     return torch.stack((weights.label * label, box))
 
 
-def box_loss(boxes: Tensor, wanted: Tensor, weights: Weights) -> Tensor:
+def box_loss(boxes: Tensor, wanted: Tensor, weights: SetWeights) -> Tensor:
     """Return Σ λ_1 |b − b'|₁ + λ_g (1 − GIoU(b, b')) of boxes (n, 4)."""
     giou = overlap(corners(boxes), corners(wanted))[1]
     return weights.distance * (boxes - wanted).abs().sum() + weights.overlap * (1 - giou).sum()
 
 
-def totals(counts: NDArray[np.int32], queries: int, weights: Weights) -> tuple[float, float]:
+def totals(counts: NDArray[np.int32], queries: int, weights: SetWeights) -> tuple[float, float]:
     """Return what both sums are divided by for rows with so many things: Σ w, and the number of matched things."""
     matched = np.minimum(weights.repeats * counts.astype(np.int64), queries).sum()
     return float(matched + weights.empty * (queries * len(counts) - matched)), float(matched)

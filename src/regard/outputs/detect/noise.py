@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from regard.layers.boxes import centred, corners
-from regard.outputs.detect.matching import Things
+from regard.outputs.detect.matching import Objects
 
 
 class Noise(NamedTuple):
-    """How many groups there are, how far boxes are spoilt, in shares of their size, and how often labels are."""
+    """The number of groups, how far boxes are spoilt, in shares of their size, and how often labels are."""
 
     groups: int = 0
     boxes: float = 0.4
@@ -28,15 +28,15 @@ class Spoilt(NamedTuple):
 
     classes: Tensor
     boxes: Tensor
-    was: Things
+    was: Objects
 
 
-def spoilt(things: Things, how: Noise, count: int) -> Spoilt:
+def spoilt(things: Objects, how: Noise, count: int) -> Spoilt:
     """Return things with noise, drawn by torch; `count` is the number of classes.
 
     A middle moves by up to half of `boxes` sizes, so that it stays in the box, and a side changes by that share.
     """
-    was = Things(things.classes.repeat(1, how.groups), things.boxes.repeat(1, how.groups, 1))
+    was = Objects(things.classes.repeat(1, how.groups), things.boxes.repeat(1, how.groups, 1))
     boxes, size = was.boxes, was.boxes[..., 2:]
     drawn = 2 * torch.rand_like(boxes) - 1
     middle = boxes[..., :2] + how.boxes / 2 * drawn[..., :2] * size

@@ -29,7 +29,7 @@ from regard.network import Network
 from regard.outputs.abilities import Chooses, Details, Invariant, Warns
 from regard.outputs.detect.exhibit import exhibit_of
 from regard.outputs.detect.head import DetectHead
-from regard.outputs.detect.matching import Things, Weights, totals
+from regard.outputs.detect.matching import Objects, SetWeights, totals
 from regard.outputs.detect.noise import Noise
 from regard.outputs.detect.settings import BoxSettings, DetectSettings, DetrKind, choose
 from regard.outputs.output import Held, Item, Lines, Looked, Supervised, halves, paired
@@ -47,7 +47,7 @@ COLLAPSED = (
 
 @dataclass(frozen=True)
 class Finding:
-    """How things are found: from which probability on."""
+    """The probability from which a thing counts as found."""
 
     threshold: float = 0.5
 
@@ -84,9 +84,9 @@ class Detect(Supervised[Found], Chooses, Details, Invariant, Warns):
         self.how = Finding(self.asked.threshold)
 
     @property
-    def weights(self) -> Weights:
+    def weights(self) -> SetWeights:
         how = self.asked
-        return Weights(how.label, how.distance, how.overlap, how.empty, self.model.repeats)
+        return SetWeights(how.label, how.distance, how.overlap, how.empty, self.model.repeats)
 
     @staticmethod
     def names(target: str) -> list[str]:
@@ -144,14 +144,14 @@ class Detect(Supervised[Found], Chooses, Details, Invariant, Warns):
             found.append(float(len(counts)))
         return tuple(found)
 
-    def target(self, source: Source, rows: Sequence[Row], extra: int = 0) -> Things:
+    def target(self, source: Source, rows: Sequence[Row], extra: int = 0) -> Objects:
         del source, extra
         most = max((len(row[1]) for row in rows), default=0)
         classes, boxes = torch.full((len(rows), most), -1), torch.zeros(len(rows), most, 4)
         for i, (places, names) in enumerate(rows):
             classes[i, : len(names)] = torch.from_numpy(np.asarray(names, np.int64))
             boxes[i, : len(names)] = torch.from_numpy(np.asarray(places, np.float32).reshape(-1, 4))
-        return Things(classes, boxes)
+        return Objects(classes, boxes)
 
     def row(self, answer: Found) -> Row:
         names = self.classes.names
