@@ -166,6 +166,8 @@ def _started(config: Config, start: Path, run: Path, *, adapt: bool) -> Config:
     if not adapt:
         return settings.override(config, [f"training.start={json.dumps(str(start))}"])
     known = bool(checkpoint.states(run)) and (run / "config.yaml").is_file()
+    if known and not start.is_dir() and str(start) != settings_in(run)[0].training.start:
+        settings_in(start)  # which refuses it
     rate = 1 if known else warm_start.SLOWER
     return warm_start.adapted(config, settings_in(run if known else start)[0], start, rate=rate)
 
@@ -220,7 +222,7 @@ def run_training(
         if world.size > 1 and averaging.normalised(trainer.network):
             progress.say("BatchNorm sees the rows of each process alone: the result depends on how many there are")
         if trainer.resume(progress.say):
-            progress.say(f"going on at step {trainer.at.step:,} of {run}")
+            progress.say(f"resuming at step {trainer.at.step:,} of {run}")
         try:
             trainer.train()
             trainer.finish()

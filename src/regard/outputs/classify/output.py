@@ -98,7 +98,7 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant, Features, 
         """Refuse to answer together with a model of other labels."""
         del passes, other
         if output.classes.names != self.classes.names:
-            raise UserError(f"{name} has other labels: models answer together that choose from the same ones.")
+            raise UserError(f"{name} has other labels: an ensemble needs models with the same labels.")
 
     def answers(self, passes: Passes, sources: Sequence[Any], how: Any, first: int = 0) -> list[Label]:
         del how, first

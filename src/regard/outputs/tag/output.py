@@ -342,7 +342,7 @@ class Tag(Supervised[Tagging], Chooses, Details, Believes):
         layers = 1 if few else 2
         model = {"kind": "recurrent", "layers": layers, "width": 256, "heads": 4, "dropout": 0.5 if few else 0.4}
         reasons = {
-            "model.kind": "an LSTM both ways, with self-attention over its states: good at tags from scratch",
+            "model.kind": "a bidirectional LSTM with self-attention over its states: good at tags from scratch",
             "model.width": f"{seen.count:,} sentences and {len(tags)} tags: {layers} layers of 256",
             "output.kind": "the tags are spans (B-, I-, O): a chain keeps them whole"
             if spans
