@@ -20,6 +20,7 @@ from torch import Tensor
 from regard import metrics
 from regard.attention.equation import NotFinite
 from regard.backbones.transformer import Stack
+from regard.costs import memory
 from regard.data.batches import Batches, BatchReader, Content, Rows, share
 from regard.data.draws import Draws
 from regard.errors import UserError
@@ -28,7 +29,7 @@ from regard.layers.renewal import Renewed
 from regard.metrics import Score
 from regard.outputs.output import Held
 from regard.runs import checkpoint
-from regard.training import averaging, device, memory, validation
+from regard.training import averaging, device, validation
 from regard.training.distributed import World, whole, without_sync, wrap
 from regard.training.optimiser import optimiser, players_of, rate_at
 from regard.training.pace import Pace
@@ -41,6 +42,7 @@ from regard.training.tensorboard import Board
 __all__ = ["Interrupted", "Position", "Trainer"]
 
 SAVE_SECONDS = 600.0  # of training that a crash may cost, if validations are rare
+FIRST = 8  # steps whose time tells how long the training will take
 BAD_STEPS = 5  # non-finite steps in a row that end a run
 
 
@@ -72,7 +74,6 @@ class Trainer:
         for part in self.network.modules():
             if isinstance(part, Stack):
                 part.checkpointing = self.how.checkpointing
-        self.plain = self.network.forward  # neither compiled nor wrapped
         self.loss = wrap(self.network, world, self.how.parallel, self.turns)
         if self.how.compile:
             self.loss.compile(dynamic=True)  # lengths differ from batch to batch
@@ -93,6 +94,7 @@ class Trainer:
         )
         self.at, self.window = self.saver.at, self.saver.window
         self.board = Board(run)
+        self.planned, self.foreseen = 0, 0.0  # bytes, and seconds of training
         self.stop = False
 
     # ---- the loop -------------------------------------------------------------------------------------------------
@@ -116,6 +118,8 @@ class Trainer:
                 if pace:
                     pace.took(took)
                     self._settle(pace)
+                if len(self.window) == FIRST:
+                    self._foresee()
                 self.progress.step(self.at, self.window[-1])
                 if validation.due(self.at.step, self._every(), fixed=self.how.every is not None) or self._finished():
                     self._validate()
@@ -251,17 +255,39 @@ class Trainer:
         if self.world.size > 1:
             return
 
-        def need(turn: str) -> memory.Need:
-            def loss(rows: Rows) -> Tensor:
-                return self._sums(self._collated(self.reader.content(rows)), turn, self.plain).sum()
+        def batch(rows: Rows) -> Any:
+            return self.task.batch(self.reader.content(rows))
 
-            return memory.predict(self.network, loss, self.batches, self.world.device)
-
+        place = memory.here(self.world.device, self.network, self.batches.rows)
         with self._memory(first=True):
-            most = max((need(turn) for turn in self.turns), key=lambda each: each.total)
+            most = memory.predict(self.network, batch, self.turns, self.batches, place, self.how)
+        self.planned = most.total
         if most.hopeless:  # a system that has promised memory ends the process when it has none
             raise UserError(f"The {most.sentence(self.how)}.")
         self.progress.say(most.sentence(self.how))
+
+    def _foresee(self) -> None:
+        """Plan the time of the whole training from that of its first steps, of which the first ones are slow."""
+        if self.foreseen or self.at.step != FIRST:
+            return
+        each = sum(took for _, _, took in self.window[2:]) / (FIRST - 2)
+        steps = math.inf if self.at.steps is None else self.at.seconds + each * (self.at.steps - self.at.step)
+        self.foreseen = min(steps, math.inf if self.how.minutes is None else 60 * self.how.minutes)
+
+    def _account(self) -> None:
+        """Say what was planned, and what it took."""
+        peak = memory.peak(self.world.device)
+        self.progress.say(f"peak memory: {memory.gigabytes(peak)}")
+        planned, actual = [], []
+        if self.planned:
+            planned, actual = [memory.gigabytes(self.planned)], [memory.gigabytes(peak)]
+        if 0 < self.foreseen < math.inf:
+            planned.append(
+                f"{self.foreseen / 60:.2g} minutes" + (f" for {self.at.steps:,} steps" if self.at.steps else "")
+            )
+            actual.append(f"{self.at.seconds / 60:.2g} minutes for {self.at.step:,} steps, validations included")
+        if planned:
+            self.progress.say(f"planned: {' and '.join(planned)}; actual: {' and '.join(actual)}")
 
     def _try_largest(self) -> None:
         """Try the batch that needs the most memory first: better to fail now than after an hour."""
@@ -425,7 +451,7 @@ class Trainer:
                 )
             saver.publish_model(self._average() or saver.path(self.at.best_step))
             checkpoint.put_weights(network, checkpoint.load_weights(saver.model), saver.model)
-            self.progress.say(f"peak memory: {memory.gigabytes(memory.peak(self.world.device))}")
+            self._account()
         network.to("cpu")
 
     def _average(self) -> bytes | None:
