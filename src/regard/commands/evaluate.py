@@ -45,6 +45,7 @@ def evaluate(
     changes: dict[str, Any],
     *,
     lowercase: bool = False,
+    compounds: bool = False,
     by_length: bool = False,
     output: Path | None = None,
     pictures: Path | None = None,
@@ -68,6 +69,8 @@ def evaluate(
         raise UserError(f"--output: a model that {model.task.does} has no such option; there are no answers to write.")
     if lowercase:
         scores = metrics.without_case(scores, answers, [item.expected for item in items])
+    if compounds:
+        scores = [*scores, _of_compounds(model, items, answers)]
     if output is not None:
         known = {item.example.key: answer for item, answer in zip(items, answers, strict=True)}
         lines = [known[key] for key in keys] if joined else answers
@@ -79,6 +82,15 @@ def evaluate(
         print(f"warning: {warning}", file=sys.stderr)
     details = model.task.details(items, answers)
     return Report(scores, _by_length(model, items, answers) if by_length else [], details)
+
+
+def _of_compounds(model: Model, items: Sequence[Item], answers: list[str]) -> metrics.Score:
+    """Return BLEU as it is published for English to German of WMT14."""
+    if len(answers) != len(items) or "bleu" not in {
+        score.name for score in model.task.score(items[:1], answers[:1], 0)
+    }:
+        raise UserError(f"--compounds: expected a model that is scored by BLEU, and this one {model.task.does}.")
+    return metrics.compound_bleu(answers, [item.expected for item in items])
 
 
 def read_as(model: Model, paths: Sequence[str], format: str | None, columns: str | None) -> None:

@@ -180,14 +180,16 @@ LIKE = {aten.new_zeros, aten.new_ones, aten.new_full, aten.new_empty, aten.zeros
 LIKE |= {aten.empty_like}
 
 
-# ---- fused attention -------------------------------------------------------------------------------------------------
+# ---- fused kernels ---------------------------------------------------------------------------------------------------
 
 
 class _Fused(TorchFunctionMode):
-    """Fused attention as fused: on the meta device torch would take the plain form, and hold all weights."""
+    """Fused kernels as fused: on the meta device torch would take plain forms, which hold more or less."""
 
     def __torch_function__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if getattr(function, "__name__", "") == "lstm" and isinstance(args[1], list | tuple):
+            return _with_room(function(*args, **kwargs), args)
         if function is not scaled_dot_product_attention:
             return function(*args, **kwargs)
         q, k, v = args[:3]
@@ -198,6 +200,32 @@ class _Fused(TorchFunctionMode):
         if mask is not None and mask.dtype is torch.bool:
             mask = q.new_zeros(mask.shape)
         return FusedAttention.apply(q, k, v, mask)  # type: ignore[no-untyped-call]
+
+
+ROOM = 4  # numbers for each state of an LSTM that oneDNN keeps beyond those of plain cells: measured
+
+
+def _with_room(found: Any, args: Any) -> Any:
+    """Return what an LSTM over padded rows gives; until it is differentiated, it keeps the room of its fast kernel."""
+    states, *last = found
+    if not states.requires_grad:
+        return found
+    layers = args[4] * (2 if args[7] else 1)
+    room = states.new_empty(states.shape[0] * states.shape[1] * layers * args[1][0].shape[-1] * ROOM)
+    return _Holding.apply(states, room), *last  # type: ignore[no-untyped-call]
+
+
+class _Holding(Function):
+    """y = x, and memory that is kept until its gradient has been computed."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, room: Tensor) -> Tensor:
+        ctx.save_for_backward(room)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:  # noqa: ARG004
+        return gradients[0], None
 
 
 class FusedAttention(Function):

@@ -283,9 +283,9 @@ class Trainer:
             planned, actual = [memory.gigabytes(self.planned)], [memory.gigabytes(peak)]
         if 0 < self.foreseen < math.inf:
             planned.append(
-                f"{self.foreseen / 60:.2g} minutes" + (f" for {self.at.steps:,} steps" if self.at.steps else "")
+                f"{self.foreseen / 60:.3g} minutes" + (f" for {self.at.steps:,} steps" if self.at.steps else "")
             )
-            actual.append(f"{self.at.seconds / 60:.2g} minutes for {self.at.step:,} steps, validations included")
+            actual.append(f"{self.at.seconds / 60:.3g} minutes for {self.at.step:,} steps, validations included")
         if planned:
             self.progress.say(f"planned: {' and '.join(planned)}; actual: {' and '.join(actual)}")
 

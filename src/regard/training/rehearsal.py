@@ -105,7 +105,8 @@ def of_settings(config: Config, length: int = TYPICAL) -> Sample:
         parts = load_parts(config, Path(folder))
     fields = (*parts[0].fields, *parts[1].fields)
     ids = np.arange(length) % (size - FIRST) + FIRST
-    rows = [tuple(ids.astype(field.dtype) for field in fields)] * max(8, 2 * config.training.budget // length)
+    full = max(1, int(config.training.budget // (length * sum(field.tokens for field in fields))))
+    rows = [tuple(ids.astype(field.dtype) for field in fields)] * (4 * full)
     said = f"{config.data.train[0]} is not there: taken to be texts of {length} tokens on each side (--length)"
     return _sample(config, parts, rows, 0, said)
 

@@ -17,6 +17,7 @@ def evaluate(
     length_penalty: Annotated[float | None, typer.Option(help="score ÷ length to this power")] = None,
     stride: Annotated[int | None, typer.Option(help="language models: predict so many tokens, then move the window on")] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without case")] = False,
+    compounds: Annotated[bool, typer.Option("--compounds", help="BLEU with hyphenated compounds split too, as it is published for WMT14 English to German")] = False,
     by_length: Annotated[bool, typer.Option("--by-length", help="the first metric by length of the source too")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the answers to this file, a line for each example")] = None,
     pictures: Annotated[Path | None, typer.Option("--pictures", metavar="FOLDER", help="draw the confusion matrix and the pictures most surely labelled wrong")] = None,
@@ -41,7 +42,6 @@ def evaluate(
     engines.use(model, engine, changes, say)
     with spooled(data) as (files,):
         evaluating.read_as(model, files, format, columns)
-        report = evaluating.evaluate(
-            model, files, changes, lowercase=lowercase, by_length=by_length, output=output, pictures=pictures
-        )
+        asked = {"lowercase": lowercase, "compounds": compounds, "by_length": by_length}
+        report = evaluating.evaluate(model, files, changes, **asked, output=output, pictures=pictures)
     print(report.as_json() if as_json else report.render())
