@@ -19,18 +19,20 @@ from torch import Tensor
 
 from regard import metrics
 from regard.attention.equation import NotFinite
-from regard.backbones.transformer import Stack
 from regard.costs import memory
 from regard.data.batches import Batches, BatchReader, Content, Rows, share
 from regard.data.draws import Draws
 from regard.errors import UserError
-from regard.inputs.input import moved
+from regard.inputs.input import Row, moved
 from regard.layers.renewal import Renewed
 from regard.metrics import Score
 from regard.outputs.output import Held
 from regard.runs import checkpoint
 from regard.training import averaging, device, validation
+from regard.training.arrangement import arrange
+from regard.training.collation import Collated
 from regard.training.distributed import World, whole, without_sync, wrap
+from regard.training.forecast import Forecast
 from regard.training.optimiser import optimiser, players_of, rate_at
 from regard.training.pace import Pace
 from regard.training.position import Position
@@ -42,7 +44,6 @@ from regard.training.tensorboard import Board
 __all__ = ["Interrupted", "Position", "Trainer"]
 
 SAVE_SECONDS = 600.0  # of training that a crash may cost, if validations are rare
-FIRST = 8  # steps whose time tells how long the training will take
 BAD_STEPS = 5  # non-finite steps in a row that end a run
 
 
@@ -68,12 +69,7 @@ class Trainer:
         self.sharded = world.size > 1 and self.how.parallel == "fsdp"
         own = self.task.network.to(world.device)
         self.network = copy.deepcopy(own) if self.sharded else own  # shards cannot validate themselves
-        if self.how.frozen:
-            for part in (self.network.stem, self.network.backbone):
-                part.requires_grad_(False)
-        for part in self.network.modules():
-            if isinstance(part, Stack):
-                part.checkpointing = self.how.checkpointing
+        arrange(self.network, self.how)
         self.loss = wrap(self.network, world, self.how.parallel, self.turns)
         if self.how.compile:
             self.loss.compile(dynamic=True)  # lengths differ from batch to batch
@@ -94,8 +90,9 @@ class Trainer:
         )
         self.at, self.window = self.saver.at, self.saver.window
         self.board = Board(run)
-        self.planned, self.foreseen = 0, 0.0  # bytes, and seconds of training
+        self.forecast = Forecast()
         self.stop = False
+        self.alarm = validation.Alarm(progress.say)
 
     # ---- the loop -------------------------------------------------------------------------------------------------
 
@@ -118,8 +115,7 @@ class Trainer:
                 if pace:
                     pace.took(took)
                     self._settle(pace)
-                if len(self.window) == FIRST:
-                    self._foresee()
+                self.forecast.took(self.at, self.window, self.how)
                 self.progress.step(self.at, self.window[-1])
                 if validation.due(self.at.step, self._every(), fixed=self.how.every is not None) or self._finished():
                     self._validate()
@@ -145,9 +141,7 @@ class Trainer:
             drawn.append(self._draws(read[-1][0]))
         counts = [self.store.lengths[rows] for rows, _ in read]
         totals = [sum(each) for each in zip(*(self.task.predictions(some) for some in counts), strict=True)]
-        batches = _Collated(
-            self._varied, [*zip(drawn, (own for _, own in read), strict=True)], keep=len(self.turns) > 1
-        )
+        batches = Collated(self._varied, [*zip(drawn, (own for _, own in read), strict=True)], keep=len(self.turns) > 1)
         # A process without rows still takes part, with a weight of zero: the others wait for it.
         weights = [1.0 if len(rows) > self.world.rank else 0.0 for rows, _ in read]
         loss, failed = 0.0, None
@@ -167,7 +161,7 @@ class Trainer:
         return loss, round(float(sum((some * self.costs).sum() for some in counts)))
 
     def _turn(
-        self, turn: str, batches: _Collated, weights: Sequence[float], totals: Sequence[float]
+        self, turn: str, batches: Collated, weights: Sequence[float], totals: Sequence[float]
     ) -> tuple[float, bool]:
         """Update one player; return the loss, and whether it and its gradient are finite. If not, nothing changes."""
         sums = torch.zeros(len(totals), dtype=torch.float64)
@@ -207,7 +201,7 @@ class Trainer:
                 buffer.copy_(before)
         return found, finite
 
-    def _collated(self, rows: Content) -> Any:
+    def _collated(self, rows: Content | Sequence[Row]) -> Any:
         return moved(self.task.batch(rows), self.world.device)
 
     def _varied(self, drawn: tuple[Draws, Content]) -> Any:
@@ -261,33 +255,10 @@ class Trainer:
         place = memory.here(self.world.device, self.network, self.batches.rows)
         with self._memory(first=True):
             most = memory.predict(self.network, batch, self.turns, self.batches, place, self.how)
-        self.planned = most.total
+        self.forecast.size = most.total
         if most.hopeless:  # a system that has promised memory ends the process when it has none
             raise UserError(f"The {most.sentence(self.how)}.")
         self.progress.say(most.sentence(self.how))
-
-    def _foresee(self) -> None:
-        """Plan the time of the whole training from that of its first steps, of which the first ones are slow."""
-        if self.foreseen or self.at.step != FIRST:
-            return
-        each = sum(took for _, _, took in self.window[2:]) / (FIRST - 2)
-        steps = math.inf if self.at.steps is None else self.at.seconds + each * (self.at.steps - self.at.step)
-        self.foreseen = min(steps, math.inf if self.how.minutes is None else 60 * self.how.minutes)
-
-    def _account(self) -> None:
-        """Say what was planned, and what it took."""
-        peak = memory.peak(self.world.device)
-        self.progress.say(f"peak memory: {memory.gigabytes(peak)}")
-        planned, actual = [], []
-        if self.planned:
-            planned, actual = [memory.gigabytes(self.planned)], [memory.gigabytes(peak)]
-        if 0 < self.foreseen < math.inf:
-            planned.append(
-                f"{self.foreseen / 60:.3g} minutes" + (f" for {self.at.steps:,} steps" if self.at.steps else "")
-            )
-            actual.append(f"{self.at.seconds / 60:.3g} minutes for {self.at.step:,} steps, validations included")
-        if planned:
-            self.progress.say(f"planned: {' and '.join(planned)}; actual: {' and '.join(actual)}")
 
     def _try_largest(self) -> None:
         """Try the batch that needs the most memory first: better to fail now than after an hour."""
@@ -342,6 +313,8 @@ class Trainer:
         """Score the weights, keep them beside those of the last validations, save, and publish the best."""
         weights = self.saver.tensors()
         scores, answer, count = self._scores(weights)
+        if self.world.first:
+            self.alarm.heard(self.at.step, self.task.warnings(self.some, scores))
         kept = bool(self.world.said(self.world.first and self.saver.keep(weights)))
         # Only what is measured on all items can be the best, or as good as can be.
         perfect = count == len(self.some.items) and self._rank(scores, kept=kept)
@@ -433,8 +406,16 @@ class Trainer:
                 "all of them: so they take at most a tenth of the time"
             )
 
-    def _evaluated(self, held: Held) -> tuple[list[Score], list[str]]:
-        return self.task.evaluate(held, quick=True, samples=0)
+    def _evaluated(self, held: Held, samples: int = 0) -> tuple[list[Score], list[str]]:
+        """Score items by what decides about the best weights, then by the other metrics."""
+        scores, answers = self.task.evaluate(held, quick=True, samples=samples)
+        if self.how.best == "metric":
+            return scores, answers
+
+        def sums(rows: Sequence[Row]) -> Tensor:
+            return self._sums(self._collated(rows), self.turns[0], self.task.network)
+
+        return [validation.loss(held.rows, sums, self.task.predictions, self.how.budget), *scores], answers
 
     def finish(self) -> None:
         """Publish the average of the last checkpoints, unless the best of them all is clearly better."""
@@ -451,7 +432,8 @@ class Trainer:
                 )
             saver.publish_model(self._average() or saver.path(self.at.best_step))
             checkpoint.put_weights(network, checkpoint.load_weights(saver.model), saver.model)
-            self._account()
+            for line in self.forecast.account(self.at, self.world.device):
+                self.progress.say(line)
         network.to("cpu")
 
     def _average(self) -> bytes | None:
@@ -464,7 +446,7 @@ class Trainer:
         if averaging.normalised(network):
             averaging.reestimate(network, self._training_batches(), self.turns[0])
         network.eval()
-        scores, _ = self.task.evaluate(self.some, quick=True)
+        scores, _ = self._evaluated(self.some, metrics.SAMPLES)
         better, why = metrics.as_good(scores[0], self.at.best)
         if self._perfect() and not metrics.at_ceiling(scores[0]):
             better, why = False, "not kept: the best is at its ceiling"
@@ -501,19 +483,3 @@ class Trainer:
         finally:
             for number, handler in old.items():
                 signal.signal(number, handler)
-
-
-class _Collated:
-    """The batches of a step, collated when they are asked for, and kept if several turns ask."""
-
-    def __init__(self, collate: Callable[[Any], Any], rows: Sequence[Any], *, keep: bool) -> None:
-        self._collate, self._rows, self._keep = collate, rows, keep
-        self._kept: dict[int, Any] = {}
-
-    def __getitem__(self, number: int) -> Any:
-        if number in self._kept:
-            return self._kept[number]
-        batch = self._collate(self._rows[number])
-        if self._keep:
-            self._kept[number] = batch
-        return batch

@@ -27,6 +27,7 @@ from regard.runs.folder import CACHE
 from regard.task import Task
 from regard.text.labels import FIRST
 from regard.text.tokenizer import SUB_WORDS, Tokenizer
+from regard.training.arrangement import arrange
 from regard.training.prepare import StoredRows, counts_of, fitting, learn
 
 SAMPLE = 30_000  # rows that stand for all of them
@@ -113,6 +114,7 @@ def of_settings(config: Config, length: int = TYPICAL) -> Sample:
 
 def _sample(config: Config, parts: Parts, rows: Sequence[Row], count: int, assumed: str = "") -> Sample:
     task, how = weightless(config, parts), config.training
+    arrange(task.network, how)
     lengths = counts_of(rows) if len(rows) else np.zeros((0, len(task.fields)), np.int32)
     batches = Batches(lengths, how.budget, how.seed, [field.tokens for field in task.fields])
     return Sample(config, parts, task, rows, batches, count, assumed)

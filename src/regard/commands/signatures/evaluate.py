@@ -22,6 +22,7 @@ def evaluate(
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the answers to this file, a line for each example")] = None,
     pictures: Annotated[Path | None, typer.Option("--pictures", metavar="FOLDER", help="draw the confusion matrix and the pictures most surely labelled wrong")] = None,
     others: Others = None,
+    features: Annotated[Path | None, typer.Option("--features", metavar="RUN", help="models that make new things: compare in the features of this classifier")] = None,
     engine: Engine = "torch",
     device: Device = None,
     format: FileFormat = None,
@@ -42,6 +43,7 @@ def evaluate(
     engines.use(model, engine, changes, say)
     with spooled(data) as (files,):
         evaluating.read_as(model, files, format, columns)
+        changes |= evaluating.compared_with(model, features, say)
         asked = {"lowercase": lowercase, "compounds": compounds, "by_length": by_length}
         report = evaluating.evaluate(model, files, changes, **asked, output=output, pictures=pictures)
     print(report.as_json() if as_json else report.render())
