@@ -323,6 +323,7 @@ def test_compounds_are_split_as_published_figures_have_them() -> None:
     ours = compound_bleu(answers, expected, samples=0)
     by_hand = [text.replace("-", " ##AT##-##AT## ") for text in (answers[0], expected[0][0])]
     assert ours.value == bleu(by_hand[:1], [by_hand[1:]], tokenize="none", samples=0).value
-    assert ours.value > bleu(answers, expected, samples=0).value
+    whole = ["ein Start-Ziel Sieg"], [["ein Start-Ziel-Sieg"]]
+    assert compound_bleu(*whole, samples=0).value != bleu(*whole, samples=0).value
     assert "compounds split" in ours.signature
     assert compound_bleu(["a-b-c d e f"], [["a-b-c d e f"]], samples=0).value == pytest.approx(100)

@@ -202,17 +202,26 @@ class _Fused(TorchFunctionMode):
         return FusedAttention.apply(q, k, v, mask)  # type: ignore[no-untyped-call]
 
 
-ROOM = 4  # numbers for each state of an LSTM that oneDNN keeps beyond those of plain cells: measured
+CELL = 6  # numbers for each state that plain cells keep and the fast kernel does not
+PADDED = 1.08  # the fast kernel's rows begin at round addresses
 
 
 def _with_room(found: Any, args: Any) -> Any:
-    """Return what an LSTM over padded rows gives; until it is differentiated, it keeps the room of its fast kernel."""
+    """Return what an LSTM over padded rows gives; until it is differentiated, it keeps the room of its fast kernel.
+
+    For each of t steps oneDNN keeps four gates; for t + 1 the states of two layers, cells and all gradients.
+    """
     states, *last = found
     if not states.requires_grad:
         return found
-    layers = args[4] * (2 if args[7] else 1)
-    room = states.new_empty(states.shape[0] * states.shape[1] * layers * args[1][0].shape[-1] * ROOM)
-    return _Holding.apply(states, room), *last  # type: ignore[no-untyped-call]
+    rows, t = states.shape[:2] if args[8] else states.shape[1::-1]
+    h, directions = args[1][0].shape[-1], 2 if args[7] else 1
+    numbers = 0.0
+    for layer in range(args[4]):
+        wide = max(h, h * directions if layer else args[0].shape[-1])
+        kept = PADDED * (4 * h * t + 2 * (t + 1) * (2 * wide + 4 * h)) - CELL * h * t
+        numbers += directions * rows * max(0.0, kept)
+    return _Holding.apply(states, states.new_empty(int(numbers))), *last  # type: ignore[no-untyped-call]
 
 
 class _Holding(Function):
