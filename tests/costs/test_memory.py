@@ -127,17 +127,12 @@ if len(sys.argv) > 1:
 else:
     before, large = memory.peak(), torch.ones(100_000_000)
     print(memory.peak() - before, flush=True)
-    from regard.costs.trace import trace
-    network = torch.nn.Linear(2, 2, device="meta")
-    trace(network, lambda: network(torch.nn.functional.dropout(torch.ones(1, 2))).sum().backward())
-    print(int("torch._dynamo" in sys.modules), flush=True)
     subprocess.run([sys.executable, "-c", "import sys; sys.argv.append('child')\\n" + open("/proc/self/cmdline").read().split(chr(0))[2]])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    grown, compiler, child = map(int, done.stdout.split())
+    grown, child = map(int, done.stdout.split())
     assert 390e6 < grown < 450e6
     assert child < 400e6
-    assert not compiler  # seconds, for nothing
 
 
 def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:

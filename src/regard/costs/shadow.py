@@ -202,7 +202,7 @@ class _Fused(TorchFunctionMode):
         return FusedAttention.apply(q, k, v, mask)  # type: ignore[no-untyped-call]
 
 
-CELL = 6  # numbers for each state that plain cells keep and the fast kernel does not
+CELL = 12  # numbers for each state that plain cells keep and the fast kernel does not
 PADDED = 1.08  # the fast kernel's rows begin at round addresses
 
 
