@@ -171,7 +171,7 @@ def check_run(run: Path, *, accept: bool) -> tuple[str, bool]:
     if faults:
         return "\n".join(faults), False
     report, sound = check_model(load(run))
-    return f"{run}: every file is what was written\n{report}", sound
+    return f"{run}: every file matches its checksum\n{report}", sound
 
 
 def check_model(model: Model) -> tuple[str, bool]:
@@ -180,10 +180,10 @@ def check_model(model: Model) -> tuple[str, bool]:
     try:
         examples = list(islice(read(model.config, paths), 16))
     except UserError as error:
-        return f"  its answers were not tried, as that needs its data: {error}", True
+        return f"  its answers were not checked, which needs its data: {error}", True
     rows = list(model.task.rows(examples))[:16]
     model.network.eval()
-    lines, sound = [f"what must hold for every model, on {len(rows)} rows of its data:"], True
+    lines, sound = [f"invariants of every model, on {len(rows)} rows of its data:"], True
     with torch.no_grad():
         for name, difference in model.task.invariances(rows):
             good = difference < 1e-4

@@ -76,7 +76,7 @@ class Need:
     def remedy(self, how: Training) -> str:
         """Return settings that make it fit, or bring it nearer."""
         helps = self.total - self.batch // 2 < self.there or self.batch > self.model
-        return smaller(how) if helps else "make model.width, model.layers or tokens.size less"
+        return smaller(how) if helps else "reduce model.width, model.layers or tokens.size"
 
 
 def smaller(how: Training) -> str:
