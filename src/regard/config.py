@@ -42,6 +42,7 @@ class Data(Section):
     format: str = Field("", description="of the files, such as csv or jsonl; empty: recognised")
     columns: str = Field("", description="which are read, such as source=2,target=4; empty: recognised")
     apart: bool = Field(False, description="what is in the validation data too is left out of training")
+    most: int | None = Field(None, ge=1, description="examples to train on, drawn from all; empty: all of them")
     held_out: int = Field(500, ge=1, description="pairs (lines, texts) held out for validation if none are given")
     longest: int = Field(256, ge=1, le=10**6, description="what has more tokens is trained on in parts, or left out")
 
@@ -61,6 +62,9 @@ class Training(Section):
     steps: int | None = Field(None, ge=1, description="steps in all; empty: as many as fit into the minutes")
     minutes: float | None = Field(20.0, gt=0, description="time for training; empty: no limit")
     every: int | None = Field(None, ge=1, description="steps between validations; empty: 25 over the run")
+    validated: int | None = Field(
+        None, ge=1, description="items of each validation; empty: as many as take a tenth of the time"
+    )
     patience: int = Field(10, ge=1, description="validations without a better score before it stops")
     ceiling: bool = Field(True, description="stop when the score could not be better, twice in a row")
     average: int = Field(5, ge=1, description="checkpoints averaged at the end, unless the best is clearly better")

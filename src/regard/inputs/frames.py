@@ -86,6 +86,7 @@ class Frames(Input[Clip]):
 
     name = "frames"
     noun = "recordings"
+    baselines: ClassVar[tuple[str, ...]] = ("deepsets", "window")
     offers: ClassVar[frozenset[str]] = frozenset(("units to label",))
 
     def __init__(self, mean: Sequence[float], deviation: Sequence[float], how: FrameSettings, use: Use) -> None:

@@ -130,6 +130,7 @@ class Tokens(Input[str]):
 
     name = "tokens"
     noun = "texts"
+    baselines: ClassVar[tuple[str, ...]] = ("deepsets", "window")
     offers: ClassVar[frozenset[str]] = frozenset(("an alphabet", "units to label"))
     alphabet: Tokenizer
 

@@ -24,7 +24,7 @@ CHECKED = (ORIGIN, *(f"{store}/{INDEX}" for store in STORES))  # by the cache's 
 # Settings that may differ when a run is resumed: those that say where files lie, and those that change what comes out.
 MOVABLE = {"data": ("train", "valid", "test"), "decoding": ("beam", "length_penalty", "factor")}
 RECOGNISED = {"data": ("format", "columns")}  # from the data, which is the same
-CHANGEABLE = {"training": ("minutes", "steps", "patience", "every", "ceiling"), "decoding": ("longest",)}
+CHANGEABLE = {"training": ("minutes", "steps", "patience", "every", "validated", "ceiling"), "decoding": ("longest",)}
 
 
 def quoted(path: str | Path) -> str:
