@@ -24,6 +24,7 @@ from regard.attention.normalisers import Normaliser, WeightDropout
 from regard.attention.positions import BiasFunction
 from regard.attention.scores import PairScore, Score, dot, scaled_dot, uniform
 from regard.layers.dropout import Dropout
+from regard.layers.products import products
 
 CHUNK = (
     8192  # edges whose vectors are held at once: they stay in the cache, and memory stays linear with a small factor
@@ -272,6 +273,7 @@ class SegmentSoftmax(Function):
 
 def _dots(a: Tensor, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
     """Return a_i · b_j for each edge, (e, heads), of vectors (nodes, heads, d)."""
+    products(2 * len(i) * a.shape[1:].numel())
     found = a.new_empty(len(i), a.shape[1])
     for part in range(0, len(i), CHUNK):
         some = slice(part, part + CHUNK)
@@ -281,6 +283,7 @@ def _dots(a: Tensor, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
 
 def _sums(weights: Tensor, b: Tensor, j: Tensor, i: Tensor, nodes: int) -> Tensor:
     """Return Σ w_e b_j(e) over the edges of each i, (nodes, heads, d)."""
+    products(2 * len(j) * b.shape[1:].numel())
     found = b.new_zeros(nodes, b[0].numel() if len(b) else 1)
     for part in range(0, len(j), CHUNK):
         some = slice(part, part + CHUNK)
@@ -290,6 +293,7 @@ def _sums(weights: Tensor, b: Tensor, j: Tensor, i: Tensor, nodes: int) -> Tenso
 
 def _both(weights: Tensor, given: Tensor, b: Tensor, j: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
     """Return g_i · b_j for each edge, and Σ w_e g_i(e) over the edges of each j: g is fetched once for both."""
+    products(4 * len(j) * b.shape[1:].numel())
     dots, sums = weights.new_empty(weights.shape), torch.zeros_like(b)
     flat = sums.view(len(b), -1)
     for part in range(0, len(j), CHUNK):

@@ -27,6 +27,7 @@ from regard.attention.normalisers import Normaliser, WeightDropout, softmax
 from regard.attention.positions import Bias, BiasFunction
 from regard.attention.scores import MLP, Additive, Bilinear, Score, dot, same_width, scaled_dot
 from regard.attention.sparse import Softmax, chosen_of, in_chosen
+from regard.layers.products import on_cpu
 
 
 def fast(
@@ -101,7 +102,7 @@ def _dense(
 
 def _plain(parts: dict[str, Any], q: Tensor) -> Softmax | None:
     """Return the scale of a softmax of dot products, without bias and on a CPU; None for any other parts."""
-    if q.device.type != "cpu" or q.dtype not in (torch.float32, torch.float64):
+    if not on_cpu(q) or q.dtype not in (torch.float32, torch.float64):
         return None
     if parts["bias"] is not None or reason(**parts) is not None:
         return None
@@ -118,7 +119,7 @@ def _stepping(q: Tensor, k: Tensor) -> bool:
     if is_exporting():  # one graph for batches of all sizes
         return False
     alone = q.dim() == 4 and q.shape[-2] == 1 and q.shape[:2] == k.shape[:2]
-    return alone and len(q) >= 64 and k.shape[-2] >= 8 and q.device.type == "cpu"
+    return alone and len(q) >= 64 and k.shape[-2] >= 8 and on_cpu(q)
 
 
 def reason(

@@ -74,6 +74,9 @@ class Mask:
     def __call__(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         return self.rule(q_pos, k_pos)
 
+    def __deepcopy__(self, _: object) -> Mask:
+        return self  # rules are compared by identity, in a copy of a network too
+
     def __and__(self, other: Mask) -> Mask:
         if not isinstance(other, Mask):
             return NotImplemented  # other forms of a mask say for themselves how they join a rule

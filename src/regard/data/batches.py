@@ -81,7 +81,7 @@ class Batches:
 
     def waste(self, epoch: int) -> float:
         """Return the share of padding among all tokens of an epoch."""
-        padded = sum(self._padded(batch) for batch in self.order(epoch))
+        padded = sum(self.padded(batch) for batch in self.order(epoch))
         return 1 - float(self._lengths.sum()) / padded if padded else 0.0
 
     def largest(self) -> Rows:
@@ -92,7 +92,7 @@ class Batches:
         batches = self.order(0)
         if not batches:
             return np.empty(0, dtype=np.int64)
-        return max(batches, key=lambda batch: (self._padded(batch), -len(batch)))
+        return max(batches, key=lambda batch: (self.padded(batch), -len(batch)))
 
     def heaviest(self) -> list[tuple[Rows, int]]:
         """Return the batches that may need the most memory: the largest, and the one with the longest row, as attention
@@ -108,7 +108,8 @@ class Batches:
         first = np.unique(self._lengths[batch].argmax(axis=0))
         return np.concatenate((batch[first], np.delete(batch, first))), len(first)
 
-    def _padded(self, batch: Rows) -> float:
+    def padded(self, batch: Rows) -> float:
+        """Return the tokens of a batch, padding included."""
         return len(batch) * float(self._lengths[batch].max(axis=0).sum())
 
     def _make(self, epoch: int) -> list[Rows]:

@@ -19,6 +19,8 @@ from torch import Tensor
 from torch.nn import Linear
 from torch.nn.functional import cross_entropy, linear
 
+from regard.layers.products import is_rounded
+
 CHUNK = 1 << 23  # logits made at once: 32 MB; with much fewer the products get small and slow
 LINE = 16  # numbers in a line of the processor's cache
 
@@ -26,7 +28,7 @@ LINE = 16  # numbers in a line of the processor's cache
 def token_loss(x: Tensor, weight: Tensor, bias: Tensor | None, wanted: Tensor, smoothing: float) -> Tensor:
     """L of features x (n, width) and the tokens that should have come (n,): chunked where that gives the same."""
     learning = torch.is_grad_enabled() and x.requires_grad
-    if not learning or torch.is_autocast_enabled(x.device.type) or not weight.requires_grad:
+    if not learning or is_rounded(x) or not weight.requires_grad:
         return plain(x, weight, bias, wanted, smoothing)
     loss: Tensor = _Chunked.apply(x, weight, bias, wanted, smoothing)  # type: ignore[no-untyped-call]
     return loss
@@ -50,7 +52,7 @@ def aligned(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def logits_of(x: Tensor, head: Linear) -> Tensor:
     """Return the logits of features x (n, width), aligned where nobody asks for a gradient."""
-    if torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type):
+    if torch.is_grad_enabled() or is_rounded(x):
         said: Tensor = head(x)
         return said
     return aligned(x, head.weight, head.bias)[:, : len(head.weight)]

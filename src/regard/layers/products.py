@@ -1,0 +1,42 @@
+"""Products that no matrix product or convolution shows: fused kernels, and sums along edges.
+
+Whoever computes them states their number, for those who count operations: see `regard.costs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor
+
+_listener: ContextVar[Callable[[int], None] | None] = ContextVar("products", default=None)
+
+
+def products(operations: int) -> None:
+    """State that so many multiplications and additions are done here."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(operations)
+
+
+@contextmanager
+def heard(listener: Callable[[int], None]) -> Iterator[None]:
+    """Tell a listener of all products that are stated."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def on_cpu(x: Tensor) -> bool:
+    """Return True if a CPU computes with x; a shape without values stands for one there."""
+    return x.device.type in ("cpu", "meta")
+
+
+def is_rounded(x: Tensor) -> bool:
+    """Return True if products with x are rounded to half precision (autocast)."""
+    return torch.is_autocast_enabled("cpu" if x.is_meta else x.device.type)
