@@ -21,7 +21,8 @@ from regard.errors import UserError
 from regard.runs.model import load
 from tests.conftest import Regard
 
-SET = ["model.width=16", "training.budget=400", "training.rate=0.01", "training.warmup=2", "training.every=15"]
+SET = ["model.width=16", "model.dropout=0", "training.budget=400", "training.rate=0.03", "training.warmup=2"]
+SET += ["training.every=15"]
 GOOD = Variant("good", ("model.kind=deepsets",))
 BAD = Variant("bad", ("model.kind=deepsets", "training.rate=1e-7"))
 

@@ -60,7 +60,8 @@ class AttendedConvolution(nn.Module):
         """Return the map (batch, out, rows, columns) of pictures (batch, in, rows, columns)."""
         y = torch.einsum("bhmi,hio->bmo", self.look(x)[0], self.values)
         y = y if self.bias is None else y + self.bias
-        return y.mT.unflatten(-1, x.shape[-2:])
+        found: Tensor = y.mT.unflatten(-1, x.shape[-2:])
+        return found
 
     def look(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return what each head saw at each place, (batch, heads, places, in), and its weights over all places and the

@@ -23,7 +23,9 @@ def simple_variants(base: Config, known: Sequence[tuple[Variant, Config]]) -> It
     asked = [(kind, [f"model.kind={kind}"]) for kind in INPUTS[base.input].baselines if kind in kinds]
     if {"attention", "reach"} <= {*type(base.model).model_fields} and "window" not in kinds:
         asked.append(("local window", ["model.attention=local", f"model.reach={NEAR}"]))
+    width = getattr(base.model, "width", None)
     for name, changes in asked:
+        changes += [f"model.width={width}"] if width else []
         variant = Variant(name, tuple(changes), simple=True)
         try:
             config = settings.override(base, changes)

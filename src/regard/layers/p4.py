@@ -26,7 +26,8 @@ class P4Lift(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         filters = torch.stack([torch.rot90(self.weight, r, (-2, -1)) for r in range(4)], 1)  # (out, 4, in, k, k)
-        return _around(x, filters.flatten(0, 1)).unflatten(1, (-1, 4))
+        found: Tensor = _around(x, filters.flatten(0, 1)).unflatten(1, (-1, 4))
+        return found
 
 
 class P4Convolution(nn.Module):
@@ -40,7 +41,8 @@ class P4Convolution(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         turned = [torch.rot90(self.weight, r, (-2, -1)).roll(r, 2) for r in range(4)]
         filters = torch.stack(turned, 1).flatten(2, 3)  # (out, 4, in · 4, k, k)
-        return _around(x.flatten(1, 2), filters.flatten(0, 1)).unflatten(1, (-1, 4))
+        found: Tensor = _around(x.flatten(1, 2), filters.flatten(0, 1)).unflatten(1, (-1, 4))
+        return found
 
 
 def _around(x: Tensor, filters: Tensor) -> Tensor:

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from regard.errors import UserError
 from regard.pictures.fonts import families
 from regard.pictures.plots import plot
 from regard.pictures.style import SERIES, SMALL_SIZE, STYLE
+
+FAR = 4.0  # x is logarithmic if the largest is more than so many times the least
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,11 @@ class Point:
 
 @rc_context(STYLE)
 def scatter(found: Sequence[Point], x_label: str, y_label: str, *, title: str | None = None) -> Figure:
-    """Draw named points over a logarithmic x; a legend names them, so that points may lie close together."""
+    """Draw named points; a legend names them, so that points may lie close together."""
     if not found:
         raise UserError("There is no point to draw: give at least one.")
     if any(point.x <= 0 for point in found):
-        raise UserError("x is drawn on a logarithmic scale: expected positive values.")
+        raise UserError("x may be drawn on a logarithmic scale: expected positive values.")
     with rc_context({"font.family": families([*(point.name for point in found), x_label, y_label, title or ""])}):
         figure, axes = plot(x_label, y_label, title)
         for index, point in enumerate(found):
@@ -40,7 +43,11 @@ def scatter(found: Sequence[Point], x_label: str, y_label: str, *, title: str | 
                 [point.x], [point.y], [point.spread], color=colour, fmt=marker, markerfacecolor=face, markersize=7,
                 capsize=3, linewidth=1.2, label=point.name,
             )  # fmt: skip
-        axes.set_xscale("log")
+        if max(point.x for point in found) > FAR * min(point.x for point in found):
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:.2g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.margins(x=0.15, y=0.15)
         axes.grid(axis="x")
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=SMALL_SIZE)
