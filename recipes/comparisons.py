@@ -119,7 +119,7 @@ ALL = {
 START = """# Comparisons
 
 Each of these is one command of [`regard compare`](compare.md): equal budgets, several seeds, simple baselines, verdicts
-with intervals. The tables and pictures are written from the results in [comparisons/](comparisons/) by
+with intervals. The tables and pictures are written from the results kept in docs/comparisons/ by
 `python recipes/comparisons.py page`; [recipes/comparisons.py](../recipes/comparisons.py) has the commands. The budgets are the
 smallest that tell anything: they say what learns fast, not what is best in the end.
 """
@@ -189,8 +189,8 @@ def _section(name: str, asked: Asked, facts: dict[str, Any]) -> str:
 
 def _symmetries() -> str:
     return (
-        "## Symmetries\n\nWhich architecture commutes with which change of its input, measured: max |F(g x) − g F(x)| ÷ "
-        "max |F(x)| with random weights; a tick where it is rounding alone. Pixels of a periodic grid are also elements of a "
+        "## Symmetries\n\nWhich architecture commutes with which change of its input, measured:\nmax |F(g x) − g F(x)| ÷ "
+        "max |F(x)| with random weights; a tick where it is rounding alone. Pixels of a periodic grid are also\nelements of a "
         "set and nodes of a graph, so that each change can be applied to each network "
         "(`python -m regard.comparison.symmetries`).\n\n" + as_table(symmetries()) + "\n"
     )
