@@ -28,7 +28,7 @@ def network() -> tuple[Frames, Network]:
     torch.manual_seed(0)
     input = Frames([0.0] * BINS, [1.0] * BINS, FrameSettings(bins=BINS, reduction=2), Use.UNITS)
     stem, backbone = conformer(
-        layers=3, width=96, hidden=192, heads=4, kernel=15, length=2, dropout=0.0, reach=(32, 32)
+        layers=3, width=96, hidden=192, heads=4, kernel=15, length=2, dropout=0.0, window=(32, 32)
     )
     return input, Network(input.module(stem), backbone, TagHead(96, 40, Independent(), dropout=0.0)).eval()
 

@@ -3,7 +3,8 @@
     python -m benchmarks.graph_scores cora_gat --seeds 20
     python -m benchmarks.graph_scores mutag proteins --data data
 
-A fold f is the test, fold f + 1 mod 10 validates: of several settings the one with the best validation is tested, once.
+A fold f is the test, fold f + 1 mod 10 validates: the weights with the least loss there are tested, once. DeepSets,
+which see no edges, stand beside.
 """
 
 from __future__ import annotations
@@ -23,10 +24,7 @@ from regard.training.progress import Progress
 from regard.training.train import run_training
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-CHOICES = {
-    "graph": [["model.width=32"], ["model.width=64"]],
-    "deepsets": [["model.kind=deepsets", "model.width=32"], ["model.kind=deepsets", "model.width=64"]],
-}
+KINDS = {"graph": [], "deepsets": ["model.kind=deepsets", "model.width=64"]}
 
 
 def trained(recipe: str, data: Path, changes: list[str], paths: dict[str, list[str]] | None = None) -> dict[str, float]:
@@ -52,17 +50,18 @@ def spread(values: list[float]) -> str:
 
 
 def over_seeds(recipe: str, data: Path, seeds: int) -> None:
-    tests, began = [], time.time()
+    tests, began = [], time.process_time()
     for seed in range(1, seeds + 1):
         found = trained(recipe, data, [f"training.seed={seed}"])
         tests.append(found["test"])
         print(f"{recipe} seed {seed}: validation {found['validation']:.1f}, test {found['test']:.1f}", flush=True)
-    print(f"{recipe}: test {spread(tests)}, {(time.time() - began) / 60:.1f} minutes", flush=True)
+    minutes = (time.process_time() - began) / 60
+    print(f"{recipe}: test {spread(tests)}, {minutes:.1f} minutes of one core", flush=True)
 
 
 def over_folds(recipe: str, data: Path) -> None:
-    for kind, choices in CHOICES.items():
-        tests, began = [], time.time()
+    for kind, changes in KINDS.items():
+        tests, began = [], time.process_time()
         for fold in range(10):
             file = f"data/graph_molecules/{recipe}.npz"
             held = (fold + 1) % 10
@@ -71,11 +70,11 @@ def over_folds(recipe: str, data: Path) -> None:
                 "valid": [f"{file}/fold{held}"],
                 "test": [f"{file}/fold{fold}"],
             }
-            tried = [trained(recipe, data, changes, paths) for changes in choices]
-            best = max(tried, key=lambda each: each["validation"])
-            tests.append(best["test"])
-            print(f"{recipe} {kind} fold {fold}: {best['test']:.1f} of {[t['validation'] for t in tried]}", flush=True)
-        print(f"{recipe} {kind}: test {spread(tests)}, {(time.time() - began) / 60:.1f} minutes", flush=True)
+            found = trained(recipe, data, changes, paths)
+            tests.append(found["test"])
+            print(f"{recipe} {kind} fold {fold}: {found['validation']:.1f}, test {found['test']:.1f}", flush=True)
+        minutes = (time.process_time() - began) / 60
+        print(f"{recipe} {kind}: test {spread(tests)}, {minutes:.1f} minutes of one core", flush=True)
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ from regard.models.graph import gat
 from regard.runs.build import build, read
 from regard.runs.settings import override
 from regard.task import Task
+from regard.training.allocator import keep_memory
 from regard.training.choose import choose
 from regard.training.prepare import learn
 
@@ -146,6 +147,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=40)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
+    keep_memory()  # as a training does
     path = str(given.data / "graph_cora" / "cora.npz")
     pairs: dict[str, dict[str, Callable[[], object]]] = {
         "GAT, a step on Cora": {"ours": ours(path, [], 5e-3), "PyG": theirs(path, TheirGat, 5e-3)},

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +57,14 @@ MORE = {
     ("patches", "convert"): ["encoder.width=8", "model.heads=2", "model.hidden=16"],
     ("patches", "classify"): ["patches.mixup=0.4", "patches.colour=0.1", "model.norm=batch"],
     ("nodes", "convert"): ["encoder.dropout=0"],
+    ("patches", "imagine"): ["output.latent=3", "output.width=8"],
+    ("series", "imagine"): ["output.latent=2", "output.width=8"],
 }
+PLAYERS = ["model.kind=sagan", "model.width=8"]  # a critic and a generator, in turns
 example.register()
 FITTING = [(i, o) for i in INPUTS for o in OUTPUTS if not OUTPUTS[o].needs - INPUTS[i].offers]
 # Each input once and each output once: what costs a process of its own is tried on these.
-ONCE = [*((i, o) for o in OUTPUTS for i in [next(i for i, other in FITTING if other == o and i == "tokens")])]
+ONCE = [max((pair for pair in FITTING if pair[1] == o), key=lambda pair: pair[0] == "tokens") for o in OUTPUTS]
 ONCE += [next(pair for pair in FITTING if pair[0] == i) for i in INPUTS if i not in {i for i, _ in ONCE}]
 
 
@@ -88,9 +91,9 @@ def lines(chosen: random.Random) -> str:
     return "".join(" ".join(words(chosen, "abcd", 5)) + "\n" for _ in range(80))
 
 
-def series(target: Callable[[list[float]], str]) -> Callable[[random.Random], str]:
+def series(target: Callable[[list[float]], str], steps: tuple[int, int] = (4, 8)) -> Callable[[random.Random], str]:
     def made(chosen: random.Random) -> str:
-        rows = [[math.sin(t * (1 + i % 2)) + chosen.random() for t in range(chosen.randint(4, 8))] for i in range(60)]
+        rows = [[math.sin(t * (1 + i % 2)) + chosen.random() for t in range(chosen.randint(*steps))] for i in range(60)]
         numbered = (" ".join(f"{x:.2f}" for x in row) + " ; " + " ".join(f"{x * x:.2f}" for x in row) for row in rows)
         return "series,target\n" + "".join(f"{s},{target(row)}\n" for s, row in zip(numbered, rows, strict=True))
 
@@ -174,13 +177,14 @@ def many_reds(colours: list[str]) -> str:
 
 
 TOYS: dict[str, dict[str, Callable[[random.Random], str | bytes]]] = {
-    "patches": {"convert": images(True), "classify": images(False)},
+    "patches": {"convert": images(True), "classify": images(False), "imagine": images(False)},
     "frames": {name: sounds(name) for name in ("convert", "classify", "tag")},
     "tokens": {"convert": pairs, "classify": labels, "tag": tags, "continue": lines},
     "series": {
         "convert": series(lambda row: f"from {row[0]:.1f} to {row[-1]:.1f}"),
         "classify": series(lambda row: "up" if row[-1] > row[0] else "down"),
         "tag": series(lambda row: " ".join("high" if x > 0.5 else "low" for x in row)),
+        "imagine": series(lambda row: "up" if row[-1] > row[0] else "down", (6, 6)),
     },
     "nodes": {
         "convert": graphs(
@@ -204,7 +208,14 @@ def toy(folder: Path, source: str, task: str) -> Path:
     return path
 
 
-def train(folder: Path, name: str, source: str, task: str, at: Callable[[Trainer], object] | None = None) -> Any:
+def train(
+    folder: Path,
+    name: str,
+    source: str,
+    task: str,
+    at: Callable[[Trainer], object] | None = None,
+    more: Sequence[str] = (),
+) -> Any:
     """Train in this process; `at` is called after every step."""
     inner = Trainer._step
 
@@ -217,7 +228,9 @@ def train(folder: Path, name: str, source: str, task: str, at: Callable[[Trainer
     Trainer._step = step  # type: ignore[method-assign]
     path = toy(folder, source, task)
     try:
-        changes = [*SET, *MORE.get((source, task), [])]
+        changes = [*SET, *MORE.get((source, task), []), *more]
+        if any(change.startswith("model.kind=sagan") for change in more):  # it has other settings than encoders
+            changes = [change for change in changes if change in more or not change.startswith("model.")]
         return regard.train(path, folder / name, task=task, steps=STEPS, set=changes, quiet=True)
     except Interrupted:
         return None
@@ -298,6 +311,7 @@ def draw_nothing() -> None:
     for task in ("tag", "classify"):
         MORE["tokens", task] = [*MORE["tokens", task], "tokens.unknown=0"]
     MORE["patches", "classify"] = [*MORE["patches", "classify"], "model.norm=group"]  # BatchNorm is each process's own
+    MORE["patches", "imagine"] = [*MORE["patches", "imagine"], "output.kind=autoencoder"]  # a VAE draws its codes
     for source in ("patches", "frames"):
         MORE[source, "convert"] = [*MORE[source, "convert"], "encoder.dropout=0"]
 
@@ -312,12 +326,13 @@ from tests import test_matrix as matrix
 matrix.draw_nothing()
 for source, task in matrix.ONCE:
     matrix.train(Path({str(tmp_path)!r}), f"two_{{source}}_{{task}}", source, task)
+matrix.train(Path({str(tmp_path)!r}), "two_players", "patches", "imagine", more=matrix.PLAYERS)
 """
     script = tmp_path / "several.py"
     script.write_text(code, encoding="utf-8")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
     done = subprocess.run(
-        command, cwd=Path(__file__).parents[1], env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": "."},
+        command, cwd=Path(__file__).parents[1], env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f".{os.pathsep}src"},
         capture_output=True, text=True, check=False, timeout=200,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -337,3 +352,6 @@ for source, task in matrix.ONCE:
         if task != "fill":  # each process hides words of its own
             assert one == pytest.approx(two, abs=2e-4), (source, task)
         assert len(one) == STEPS // 5
+    losses = [json.loads(line)["loss"] for line in (tmp_path / "two_players/metrics.jsonl").open()]
+    assert len(losses) == STEPS / 5
+    assert all(map(math.isfinite, losses))

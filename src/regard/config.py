@@ -66,6 +66,9 @@ class Training(Section):
         None, ge=1, description="items of each validation; empty: as many as take a tenth of the time"
     )
     patience: int = Field(10, ge=1, description="validations without a better score before it stops")
+    best: Literal["metric", "loss"] = Field(
+        "metric", description="what of the validation data decides about the best weights; loss where items are few"
+    )
     ceiling: bool = Field(True, description="stop when the score could not be better, twice in a row")
     average: int = Field(5, ge=1, description="checkpoints averaged at the end, unless the best is clearly better")
     parallel: Literal["ddp", "fsdp"] = Field("ddp", description="under torchrun: whole copies, or sharded weights")

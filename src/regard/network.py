@@ -14,12 +14,16 @@ from regard.attention import Context
 from regard.attention.positions import LearnedTable
 from regard.inputs.input import Batch, Source
 
+BETAS = (0.9, 0.98)  # of Adam's running means
+
 
 class Player(NamedTuple):
-    """The parameters that one turn of a step updates, and their learning rate as a factor of `training.rate`."""
+    """The parameters that one turn of a step updates, and their learning rate as a factor of `training.rate`; `betas`
+    are Adam's, where they differ from the usual ones."""
 
     parameters: tuple[nn.Parameter, ...]
     rate: float = 1.0
+    betas: tuple[float, float] = BETAS
 
 
 class Head(nn.Module, ABC):

@@ -23,7 +23,7 @@ from regard.inspection.invariants import difference
 from regard.inspection.page import Exhibit
 from regard.inspection.recording import paused, watched
 from regard.network import Network
-from regard.outputs.abilities import Details, Invariant, Joins, Poses, Refuses, Streams, contents_of
+from regard.outputs.abilities import Details, Invariant, Joins, Poses, Refuses, Streams, Warns, contents_of
 from regard.outputs.output import Held, Item, Looked, Output, Supervised
 
 WIDER = 5  # elements of padding that must change nothing
@@ -185,6 +185,13 @@ class Task:
     def score(self, items: Sequence[Item], answers: Sequence[str], samples: int) -> list[metrics.Score]:
         """Score the answers to items; nothing where they cannot be scored one by one."""
         return self.output.score(items, answers, samples) if isinstance(self.output, Supervised) else []
+
+    def warnings(self, held: Held, scores: Sequence[metrics.Score]) -> list[str]:
+        """Return what is wrong with a model that has these scores, where the output can tell."""
+        if not isinstance(self.output, Warns):
+            return []
+        with paused():
+            return self.output.warnings(self.passes, held, scores)
 
     def details(self, items: Sequence[Item], answers: Sequence[str]) -> str:
         """Return more about an evaluation than its scores, where there is more."""

@@ -16,13 +16,16 @@ from regard.backbones.landmarks import Landmarks
 from regard.backbones.transformer import Encoder, Stack
 from regard.layers.dropout import Dropout
 from regard.layers.residual import deep_alone, deep_pair
+from regard.layers.stem import Shape
 from regard.models.bert import bert
 from regard.models.encoder import encoder
 from regard.models.gpt import gpt
 from regard.models.mechanism import Mechanism, endless
 from regard.models.parts import AttentionParts
 from regard.models.settings import BertKind, GptKind, TransformerEncoderKind, TransformerPair
+from regard.models.speech import conformer
 from regard.models.transformer import transformer
+from regard.models.vit import vit
 
 SIZES: dict[str, dict[str, Any]] = {
     "full": {},
@@ -68,11 +71,13 @@ def test_a_gpt_step_by_step_is_the_gpt_all_at_once(kind: str, position: str) -> 
 
 
 @pytest.mark.parametrize("kind", SIZES)
-@pytest.mark.parametrize("builder", ["encoder", "bert", "landmarks"])
+@pytest.mark.parametrize("builder", ["encoder", "bert", "conformer", "landmarks"])
 def test_padding_and_other_rows_change_nothing(kind: str, builder: str) -> None:
     torch.manual_seed(0)
     parts = {**SMALL, **SIZES[kind]} | ({"extra": 1} if builder == "landmarks" else {})
-    build: Any = bert if builder == "bert" else encoder
+    build: Any = {"bert": bert, "conformer": conformer}.get(builder, encoder)
+    if builder == "conformer":
+        parts |= {"kernel": 3, "position": "sinusoidal"}
     backbone = build(length=40, attention=kind, **parts)[1].double().eval()
     assert isinstance(backbone, Landmarks if builder == "landmarks" and kind == "bigbird" else Encoder)
     x, where = values(), two_lengths()
@@ -80,6 +85,21 @@ def test_padding_and_other_rows_change_nothing(kind: str, builder: str) -> None:
     assert both.shape == x.shape
     assert both[:1, :15].allclose(backbone(Context(x[:1, :15])).values, rtol=0, atol=1e-9)
     assert both[1:].allclose(backbone(Context(x[1:])).values, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [*SIZES, "landmarks"])
+def test_a_vision_transformer_has_it(kind: str) -> None:
+    torch.manual_seed(0)
+    how = {"attention": kind, **SIZES[kind]} if kind in SIZES else {"attention": "bigbird", "block": 2, "extra": 1}
+    stem, backbone = vit(**SMALL, length=17, **how)
+    assert stem.pixels is not None
+    read = stem.pixels(Shape(8, 8, 1, 2, 1))  # 16 patches and a class token
+    found = backbone(read(torch.randn(2, 1, 8, 8)))
+    assert found.values.shape == (2, 17, 16)
+    assert found.grid == (1, 4, 4)
+    found.values.square().sum().backward()
+    weights = [*read.parameters(), *backbone.parameters()]
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in weights)
 
 
 @pytest.mark.parametrize("kind", SIZES)

@@ -28,7 +28,7 @@ from regard.outputs.tag.head import Independent, TagHead
 BUILDERS: dict[str, Any] = {
     "conformer": lambda: conformer(layers=2, width=8, hidden=16, heads=2, kernel=5, length=50, dropout=0.0),
     "truncated conformer": lambda: conformer(
-        layers=2, width=8, hidden=16, heads=2, kernel=5, length=50, dropout=0.0, reach=(3, 2)
+        layers=2, width=8, hidden=16, heads=2, kernel=5, length=50, dropout=0.0, window=(3, 2)
     ),
     "truncated": lambda: encoder(layers=2, width=8, hidden=16, heads=2, length=50, dropout=0.0, window=(3, 2)),
     "pyramid": lambda: pyramid(cell="lstm", width=8, halvings=2, dropout=0.0),

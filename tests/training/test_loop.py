@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -501,3 +502,28 @@ def test_a_training_says_what_it_needs_and_what_it_took(
         r"training needs about \d\.\d\d GB of memory: .* for weights and optimiser, .* for a batch\n", said
     )
     assert re.search(r"peak memory: \d\.\d\d GB\n", said)
+
+
+def test_the_loss_on_validation_data_may_decide_about_the_best_weights(pairs: Path, tmp_path: Path) -> None:
+    changes = [*TINY, "training.best=loss", "training.smoothing=0", "training.average=1", "training.steps=60"]
+    run = tmp_path / "run"
+    regard.train(pairs, run, set=changes, quiet=True)
+    entries = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    losses = {entry["step"]: entry["validation_loss"] for entry in entries}
+    facts = checkpoint.read_facts(sorted((run / "state").glob("[0-9]*"))[-1])
+    assert facts["best_step"] == min(losses, key=losses.__getitem__)
+
+
+def test_the_loss_of_rows_does_not_depend_on_how_they_are_cut() -> None:
+    rows = [(np.arange(n), np.arange(m)) for n, m in ((3, 1), (9, 4), (1, 2), (5, 5))]
+
+    def sums(some: Any) -> torch.Tensor:
+        return torch.tensor([float(sum(len(row[0]) ** 2 for row in some)), float(len(some))])
+
+    def totals(lengths: Any) -> tuple[float, float]:
+        return float(lengths[:, 0].sum()), 0.0
+
+    found = [validation.loss(rows, sums, totals, budget) for budget in (1, 10, 1000)]
+    assert {score.value for score in found} == {(9 + 81 + 1 + 25) / 18}  # nothing of the second term counts as zero
+    assert not found[0].higher_is_better
+    assert found[0].count == 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,12 @@ from regard import inputs, metrics
 from regard.commands import sheets
 from regard.commands.predict import refuse_unknown
 from regard.errors import UserError
+from regard.outputs.abilities import Features, FeatureSpace
 from regard.outputs.output import Item
-from regard.runs.model import Model
+from regard.runs import checksums
+from regard.runs.build import read
+from regard.runs.folder import WEIGHTS
+from regard.runs.model import Model, load
 from regard.training.advice import warnings_of_answers
 
 
@@ -75,10 +79,35 @@ def evaluate(
     if pictures is not None:
         for path in sheets.draw(model, items, answers, pictures):
             print(f"drawn: {path}", file=sys.stderr)
-    for warning in warnings_of_answers(model.task.output, items, answers):
+    found_wrong = [*warnings_of_answers(model.task.output, items, answers), *model.task.warnings(held, scores)]
+    for warning in found_wrong:
         print(f"warning: {warning}", file=sys.stderr)
     details = model.task.details(items, answers)
     return Report(scores, _by_length(model, items, answers) if by_length else [], details)
+
+
+def compared_with(model: Model, features: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
+    """Return what new things are compared with: the sources of the training data, and the features of a classifier."""
+    if "features" not in model.task.output.measures:
+        if features is not None:
+            raise UserError(f"--features: a model that {model.task.does} has no such option; leave it out.")
+        return {}
+    found: dict[str, Any] = {}
+    try:
+        found["training"] = [example.source for example in read(model.config, model.config.data.train, lambda _: None)]
+    except UserError as error:
+        say(f"without floor and ceiling, as these need the training data: {error}")
+    if features is not None:
+        other = load(features)
+        if not isinstance(other.task.output, Features) or other.config.input != model.config.input:
+            raise UserError(
+                f"--features {features}: expected a classifier of {model.task.input.noun}, found a model that "
+                f"{other.task.does} and reads {other.task.input.noun}."
+            )
+        output, passes = other.task.output, other.task.passes
+        name = f"{other.folder.name}, sha256 {checksums.sha256(other.folder / WEIGHTS)[:16]}"
+        found["features"] = FeatureSpace(name, lambda sources: output.features(passes, sources))
+    return found
 
 
 def read_as(model: Model, paths: Sequence[str], format: str | None, columns: str | None) -> None:

@@ -16,7 +16,9 @@ from regard.inputs.input import readable
 from regard.inspection import on_sound, page
 from regard.inspection.figure import figure_of
 from regard.inspection.positions import position_tables
-from regard.runs.model import Model
+from regard.outputs.abilities import Portrays
+from regard.runs.model import Model, load
+from regard.training.split import held_out
 
 SUFFIXES = (".png", ".svg", ".html", ".npz")
 
@@ -56,6 +58,25 @@ def show(
     if kind == ".npz":
         return _numbers(path, exhibit)
     return pictures.save(figure_of(exhibit, grid=grid), path)
+
+
+def show_many(
+    model: Model, others: Sequence[Path], name: str, data: Sequence[str], path: Path, *, answer: str | None = None
+) -> Path:
+    """Draw a portrait of a model and others beside it, over data; its own validation data if none is given."""
+    output = model.task.output
+    if not isinstance(output, Portrays):
+        raise UserError(f"--draw {name}: a model that {model.task.does} has no such option; leave it out.")
+    if name not in output.portraits:
+        raise UserError(f"--draw {name}: expected one of {', '.join(output.portraits)}.")
+    named = {model.folder.name: model.task.passes}
+    for each in others:
+        other = load(each)
+        if not output.alike(other.task.output):
+            raise UserError(f"--with {each}: expected a run that makes the same things as {model.folder}.")
+        named[other.folder.name] = other.task.passes
+    held = model.held(data) if data else model.task.held_items(held_out(model.config, output))
+    return pictures.save(output.portray(name, named, held, answer), path)
 
 
 def _refuse(texts: Sequence[object], path: Path, answer: str | None, grid: bool) -> None:

@@ -6,6 +6,7 @@
 | tag | words, one blank between two | as many tags, one blank between two |
 | classify | a text | its label |
 | continue | a line of text, exactly | nothing |
+| imagine | a thing to make again | its label, or nothing |
 
 A source or target is a string, or a handle of something larger (a file, a member of an archive) that is opened later.
 """
@@ -22,9 +23,16 @@ SIDES = {
     "tag": ("row of words", "row of tags"),
     "classify": ("text", "label"),
     "continue": ("line", "target"),
+    "imagine": ("example", "label"),
 }
 TASKS = tuple(SIDES)
-UNITS = {"convert": "pair", "tag": "sentence", "classify": "text", "continue": "line"}  # the name of one example
+UNITS = {
+    "convert": "pair",
+    "tag": "sentence",
+    "classify": "text",
+    "continue": "line",
+    "imagine": "example",
+}  # the name of one example
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -6,6 +6,7 @@
 | list | a column of paths to pictures: TSV, CSV, JSONL, Flickr's `name.jpg#0<TAB>caption` |
 | folder with a list | `metadata.csv` or `metadata.jsonl` (Hugging Face), or one table beside the pictures |
 | IDX, NPZ | their first bytes; arrays whose names end with images and labels, or are x and y |
+| pictures alone | for what makes pictures: any of these without labels |
 
 All of these may lie in a zip archive. Of several captions of one picture each is an example; in an evaluation they are
 alternatives.
@@ -22,19 +23,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from regard.data.columns import LABEL_NAMES, TEXT_NAMES
 from regard.data.example import Example
 from regard.data.folders import Handle, Tree, by_folder, tree_of
 from regard.data.format import Format, are_labels
 from regard.data.lines import UTF_8, Fault, OnFault, read_text, refuse
-from regard.data.pixels import SUFFIXES, ImageHandle, array_of, decoded, idx_array, is_idx, npz_array, npz_shapes
+from regard.data.picture_arrays import ALONE, PictureExample, labels_beside, npz_file, npz_keys
+from regard.data.pixels import SUFFIXES, ImageHandle, decoded, is_idx
 from regard.errors import UserError
 
-PictureExample = Example[ImageHandle, str]
 INPUT = "patches"
 ENOUGH = 0.95  # of the files of a folder, or of the values of a column, that must be pictures
 SAMPLE = 1000  # rows of a list that it is recognised by
@@ -43,16 +42,6 @@ PATH_NAMES = ("file_name", "filename", "image", "path", "file", "img", "picture"
 FOLDERS = ("images", "Images", "image", "imgs", "img", "photos", "pictures", "data", "files")  # beside a list
 LISTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt", ".token")
 NUMBERED = re.compile(r"#\d+$")  # the number of a caption in Flickr's lists
-IMAGE_ARRAYS = ("images", "image", "x", "data", "pixels")
-TARGET_ARRAYS = {
-    "classify": ("labels", "label", "y", "targets", "classes"),
-    "convert": ("captions", "caption", "texts", "descriptions"),
-}
-PARTS = {
-    "train": ("train", "training"),
-    "valid": ("val", "valid", "validation", "dev"),
-    "test": ("test", "t10k", "testing"),
-}
 
 
 # ---- recognition ---------------------------------------------------------------------------------------------------
@@ -79,28 +68,21 @@ def _recognise(path: Path, task: str | None) -> Format | None:
     if path.is_file() and (dimensions := is_idx(path)):
         if dimensions < 3:
             raise UserError(f"{path} holds labels alone: name the file of the pictures, whose labels lie beside it.")
-        labels_beside(path)
+        if task != ALONE:
+            labels_beside(path)
         return _form("idx", "IDX: an array of pictures, and their labels beside it", task or "classify")
-    if _npz(path) is not None:
-        keys = npz_keys(path)
+    if npz_file(path) is not None:
+        keys = npz_keys(path, alone=task == ALONE)
         if keys is None:
             return None
-        return _form("npz", f"NPZ: arrays {keys.images} and {keys.targets}", task or keys.task)
+        described = f"NPZ: arrays {keys.images} and {keys.targets}" if keys.targets else f"NPZ: the array {keys.images}"
+        return _form("npz", described, task or keys.task)
     tree = tree_of(path)
     return None if tree is None else _recognise_tree(tree, task)
 
 
 def _form(kind: str, description: str, task: str) -> Format:
     return Format(kind, 2, description, task=task, input=INPUT)
-
-
-def _npz(path: Path) -> tuple[Path, str] | None:
-    """Return an NPZ file and the part of it that a path such as arrays.npz/train names."""
-    if path.suffix.lower() == ".npz" and path.is_file():
-        return path, ""
-    if path.parent.suffix.lower() == ".npz" and path.parent.is_file():
-        return path.parent, path.name
-    return None
 
 
 def _binary(path: Path) -> bool:
@@ -122,6 +104,8 @@ def _recognise_tree(tree: Tree, task: str | None) -> Format | None:
         what = f"{len(pictures):,} pictures, described by {listing.name}{ignored}"
         return _form("picture list", what, task or _task(rows, listing.layout.said))
     classes = Counter(label for label, handle in by_folder(tree) if handle.suffix in SUFFIXES)
+    if len(classes) < 2 and task == ALONE:
+        return _form("pictures", f"{len(pictures):,} pictures without labels{ignored}", task)
     if len(classes) < 2:
         found = f"only {next(iter(classes))!r}" if classes else "none"
         raise UserError(
@@ -377,6 +361,16 @@ def read_folders(path: Path | str, form: Format, report: OnFault, encoding: str 
                 yield Example(picture, label, str(picture), 0)
 
 
+def read_alone(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[PictureExample]:
+    """Yield all pictures of a folder or archive, without labels."""
+    del form, encoding
+    tree = tree_of(path)
+    for handle in () if tree is None else tree.files:
+        picture = ImageHandle(handle.path, handle.member)
+        if handle.suffix in SUFFIXES and sound(picture, str(picture), 0, report):
+            yield Example(picture, "", str(picture), 0)
+
+
 def read_list(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[PictureExample]:
     """Yield the pictures that a list names, with their labels or captions."""
     del form
@@ -416,92 +410,3 @@ def sound(picture: ImageHandle, file: str, line: int, report: OnFault) -> bool:
         report(Fault(file, line, str(error).removeprefix(f"{file} "), "unreadable pictures"))
         return False
     return True
-
-
-def labels_beside(path: Path) -> Path:
-    """Return the IDX file of the labels of an IDX file of pictures."""
-    name = path.name.replace("images", "labels").replace("idx3", "idx1").replace("idx4", "idx1")
-    for found in (path.with_name(name), path.with_name(name + ".gz"), path.with_name(name.removesuffix(".gz"))):
-        if found != path and found.is_file() and is_idx(found) == 1:
-            return found
-    raise UserError(f"{path}: its labels are missing: expected {name} beside it.")
-
-
-def read_idx(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[PictureExample]:
-    """Yield the pictures of an IDX file with the labels in the file beside it."""
-    del form, encoding, report
-    beside = labels_beside(Path(path))
-    labels, pictures = idx_array(beside), array_of(str(path))
-    _refuse_uneven(path, len(pictures), str(beside), len(labels))
-    for index, label in enumerate(labels.tolist()):
-        yield Example(ImageHandle(str(path), "", index), str(label), str(path), index + 1, refers=(str(beside),))
-
-
-def _refuse_uneven(path: Path | str, pictures: int, where: str, targets: int) -> None:
-    if pictures != targets:
-        raise UserError(f"{path} has {pictures:,} pictures, but {where} has {targets:,} labels: expected one for each.")
-
-
-class NpzKeys(NamedTuple):
-    images: str
-    targets: str
-    task: str
-
-
-def npz_keys(path: Path) -> NpzKeys | None:
-    """Return the names of the arrays of pictures and of their targets in an NPZ file, or in one part of it."""
-    found = _npz(path)
-    if found is None:
-        return None
-    file, part = found
-    shapes = npz_shapes(file)
-    images = [key for key, shape in shapes.items() if len(shape) in (3, 4) and _core(key, part) in IMAGE_ARRAYS]
-    for task, names in TARGET_ARRAYS.items():
-        targets = [key for key, shape in shapes.items() if len(shape) in (1, 2) and _core(key, part) in names]
-        if images and targets:
-            return NpzKeys(images[0], targets[0], task)
-    return None
-
-
-def _core(key: str, part: str) -> str:
-    """Return the name of an array without the name of its part: train_images and x_train are images and x."""
-    words = key.lower().split("_")
-    names = PARTS.get(part, (part,) if part else PARTS["train"])
-    rest = [word for word in words if word not in names]
-    return "_".join(rest) if not part or len(rest) < len(words) else ""
-
-
-def parts_of_npz(path: Path) -> dict[str, str]:
-    """Return the parts for training, validation and test of an NPZ file that has such ones."""
-    return {part: str(path / part) for part in PARTS if npz_keys(path / part) is not None}
-
-
-def read_npz(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[PictureExample]:
-    """Yield the pictures of an NPZ file with their labels or captions."""
-    del form, encoding, report
-    keys, found = npz_keys(Path(path)), _npz(Path(path))
-    if keys is None or found is None:
-        raise UserError(f"{path}: expected arrays such as images and labels, or x_train and y_train.")
-    file = str(found[0])
-    targets, pictures = npz_array(file, keys.targets), array_of(file, keys.images)
-    _refuse_uneven(path, len(pictures), keys.targets, len(targets))
-    if targets.ndim == 2 and targets.shape[1] > 1 and targets.dtype.kind in "biuf":
-        targets = targets.argmax(1)  # one-hot
-    for index, row in enumerate(targets):
-        for target in np.atleast_1d(row).tolist():
-            text = target.decode("utf-8", "replace") if isinstance(target, bytes) else str(target)
-            if text.strip():
-                yield Example(ImageHandle(file, keys.images, index), text.strip(), file, index + 1)
-
-
-def splits_of_images(path: Path | str) -> dict[str, str]:
-    """Return the files for training and test in a folder of IDX files, and the parts of an NPZ file."""
-    path = Path(path)
-    if path.suffix.lower() == ".npz" and path.is_file():
-        found = parts_of_npz(path)
-        return found if "train" in found and len(found) > 1 else {}
-    if not path.is_dir():
-        return {}
-    files = [file for file in sorted(path.iterdir()) if file.is_file() and "images" in file.name and is_idx(file) >= 3]
-    found = {part: str(file) for part, names in PARTS.items() for file in files if file.name.startswith(names)}
-    return found if "train" in found else {}

@@ -15,7 +15,7 @@ from regard.data.class_folders import read_class_folders
 from regard.data.example import Example, TextExample
 from regard.data.format import SAMPLE_LINES, Format
 from regard.data.graphs import read_graph_tables, read_graphs
-from regard.data.images import read_folders, read_idx, read_list, read_npz
+from regard.data.images import read_alone, read_folders, read_list
 from regard.data.labelled import read_labelled
 from regard.data.lines import (
     UTF_8,
@@ -28,6 +28,7 @@ from regard.data.lines import (
     read_text,
     refuse,
 )
+from regard.data.picture_arrays import read_idx, read_npz
 from regard.data.plain import read_plain
 from regard.data.recognition import members, recognise, recognise_like
 from regard.data.recordings import read_beside, read_kaldi, read_named, read_trans
@@ -108,6 +109,7 @@ READERS: dict[str, Callable[[Path | str, Format, OnFault, str], Iterator[Example
     "text": read_plain,
     "picture folders": read_folders,
     "picture list": read_list,
+    "pictures": read_alone,
     "idx": read_idx,
     "npz": read_npz,
     "sound-folders": read_named,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.exchange.folder import Facts
-from regard.exchange.kind import RATE, Ids, PublishedKind, Tensors, by_layer, pick, unless
+from regard.exchange.kind import RATE, Ids, PublishedKind, Tensors, by_layer, pick, refuse_parts, unless
 from regard.inputs.input import Batch
 from regard.inputs.patches import LabelledPictureSettings, Patches
 from regard.network import Network
@@ -119,6 +119,7 @@ def refuse(config: Any) -> None:
     unless(config.model.stem == "linear", config, "model.stem", architecture, "its patches are mapped linearly")
     unless(config.model.position == "learned", config, "model.position", architecture, "its places are learned")
     unless(config.model.norm == "pre", config, "model.norm", architecture, "it normalises before each part (pre)")
+    refuse_parts(config, architecture)
     unless(config.output.pooling == "first", config, "output.pooling", architecture, "the class token is labelled")
 
 

@@ -44,6 +44,7 @@ class Use(Enum):
     LABEL = "labels all of them together"
     STREAM = "predicts the next one"
     BLANKS = "predicts hidden ones"
+    SELF = "makes them again"
 
 
 class Source(NamedTuple):
@@ -197,6 +198,34 @@ class Opens(ABC):
     @abstractmethod
     def open(self, content: bytes, media: str) -> Any:
         """Return the thing that these bytes hold; `media` is what the sender says they are."""
+
+
+class Restores(ABC, Generic[S]):
+    """An input that can be made again: it offers RESTORED, the inverse of reading.
+
+    `spread` is about the standard deviation of the numbers in `Source.values[0]`.
+    """
+
+    spread: float
+
+    @abstractmethod
+    def restore(self, values: Tensor) -> Tensor:
+        """Return what a network says, numbers of mean 0 and deviation 1, as numbers of `Source.values[0]`."""
+
+    @abstractmethod
+    def distance(self, values: Tensor, predicted: Tensor) -> Tensor:
+        """Return Σ (x − x̂)² over all components of each row, (batch,)."""
+
+    @abstractmethod
+    def thing(self, values: NDArray[Any]) -> S:
+        """Return one row of `Source.values[0]` as a thing: the inverse of `encode` and `collate`."""
+
+    @abstractmethod
+    def written(self, values: NDArray[Any]) -> dict[str, Any]:
+        """Return one row of `Source.values[0]` as JSON can write it."""
+
+
+RESTORED = "values to restore"  # what an input that `Restores` offers
 
 
 def moved(batch: B, device: torch.device) -> B:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from pydantic import Field as Setting
 from torch import Tensor, nn
 
@@ -26,7 +29,7 @@ from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.inputs import augmentation, picture_choice
 from regard.inputs.augmentation import Variations
-from regard.inputs.input import Chosen, Input, Opens, Row, Source, Use
+from regard.inputs.input import RESTORED, Chosen, Input, Opens, Restores, Row, Source, Use
 from regard.inspection.view import View
 from regard.layers.dropout import Dropout
 from regard.layers.stem import Marks, Shape, Stem
@@ -62,18 +65,19 @@ class LabelledPictureSettings(PictureSettings):
     )
 
 
-class Patches(Input[ImageHandle], Opens):
+class Patches(Input[ImageHandle], Opens, Restores[ImageHandle]):
     """Pictures in: (size, size, channels) bytes, with the mean and deviation of each channel of the training data."""
 
     name = INPUT
     noun = "images"
-    offers: ClassVar[frozenset[str]] = frozenset(("a grid",))
+    offers: ClassVar[frozenset[str]] = frozenset(("a grid", RESTORED))
 
     def __init__(self, how: PictureSettings, mean: Sequence[float], deviation: Sequence[float]) -> None:
         self.how = how
         self.mean, self.deviation = [float(x) for x in mean], [float(x) for x in deviation]
         places = max(1, (how.size // how.patch) ** 2)
         self.fields = (Field("pixels", "|u1", (how.size, how.size, how.channels), places),)
+        self.spread = 255 * float(np.mean(self.deviation))
         self.variations = Variations._make(getattr(how, name, 0) for name in Variations._fields)
         self.mixes = self.variations.mixup > 0
 
@@ -188,13 +192,28 @@ class Patches(Input[ImageHandle], Opens):
         """Nothing: the statistics were learned before."""
 
     def restore(self, values: Tensor) -> Tensor:
-        """Return normalised values (…, channels) as numbers from 0 to 255: the inverse of the stem's normalisation."""
+        """Return normalised values (…, channels) as numbers from 0 to 255: the inverse of the stem's normalisation.
+
+        The gradient passes what is cut off: a number on the wrong side comes back, one on the right side has none.
+        """
         mean, deviation = (torch.tensor(x, device=values.device) for x in (self.mean, self.deviation))
-        return ((values * deviation + mean) * 255).clamp(0, 255)
+        pixels = (values * deviation + mean) * 255
+        return pixels + (pixels.clamp(0, 255) - pixels).detach()
 
     def distance(self, values: Tensor, predicted: Tensor) -> Tensor:
         """Return the squared difference of each picture from a predicted one, in units of 255."""
-        return ((values.float() - predicted) / 255).square().flatten(1).sum(1)
+        return ((values.to(predicted) - predicted) / 255).square().flatten(1).sum(1)
+
+    def thing(self, values: NDArray[Any]) -> ImageHandle:
+        pixels = np.clip(np.rint(values), 0, 255).astype(np.uint8)
+        file = io.BytesIO()
+        Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(file, "PNG")
+        return ImageHandle("a new image", content=file.getvalue())
+
+    def written(self, values: NDArray[Any]) -> dict[str, Any]:
+        content = self.thing(values).content
+        assert content is not None
+        return {"media_type": "image/png", "content": base64.b64encode(content).decode()}
 
     # ---- for people -------------------------------------------------------------------------------------------------
 

@@ -33,8 +33,8 @@ def choose(seen: Survey, use: Use) -> Chosen:
         "channels": 3 if colour else 1,
         "patch": patch,
         "fit": "crop" if oblong < 1.6 else "pad",
-        "shift": 0.08,
-        "scale": 0.1,
+        "shift": 0.0 if use is Use.SELF else 0.08,
+        "scale": 0.0 if use is Use.SELF else 0.1,
         "flip": photographs and labels,
         "colour": 0.2 if colour and labels else 0.0,
         "erase": 0.25 if labels and seen.count < 100_000 else 0.0,
@@ -47,6 +47,9 @@ def choose(seen: Survey, use: Use) -> Chosen:
         "patches.flip": f"{what}: {'mirrored at random' if section['flip'] else 'left and right may matter'}",
         "patches.shift": "every picture is moved and scaled a little at random, anew in each epoch",
     }
+    if use is Use.SELF:
+        reasons["patches.shift"] = reasons["patches.flip"] = "what is made again is made as it is"
+        return {"patches": section | {"flip": False}, **_to_make(size, patch)}, reasons
     sections, why = (_to_label if labels else _to_describe)(seen, size, patch)
     return {"patches": section, **sections}, reasons | why
 
@@ -99,6 +102,12 @@ def _to_label(seen: Survey, size: int, patch: int) -> Chosen:
         why = f"{count:,} pictures are enough for a Transformer whose first steps are convolutions"
     sections = {"model": model, "training": training, "data": data, "output": {"pooling": "attention"}}
     return sections, {"model.kind": why, "model.width": f"{count:,} pictures: width {model['width']}"}
+
+
+def _to_make(size: int, patch: int) -> dict[str, Any]:
+    model = {"kind": "cnn", "layers": 1, "stages": _stages(size), "width": 64, "dropout": 0.0}
+    places = (size // patch) ** 2
+    return {"model": model, "training": {"budget": 128 * (places + 1)}, "data": {"longest": max(256, places)}}
 
 
 def _to_describe(seen: Survey, size: int, patch: int) -> Chosen:

@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from regard.attention import Context, Mask
+from regard.attention import Context
 from regard.backbones.landmarks import Landmarks
-from regard.backbones.transformer import Encoder, EncoderLayer
+from regard.backbones.transformer import Encoder
 from regard.layers.dropout import Dropout
 from regard.layers.stem import Stem
 from regard.models.mechanism import Mechanism, chosen
@@ -41,16 +41,11 @@ def encoder(
 
 
 def encoder_over(
-    layers: Sequence[EncoderLayer], norm: nn.Module | None, how: Mechanism, width: int
+    layers: Sequence[nn.Module], norm: nn.Module | None, how: Mechanism, width: int
 ) -> Encoder | Landmarks:
     """Return the encoder of these layers, behind learned global tokens if the mechanism has some."""
     made = Encoder(layers, norm, mask=how.mask())
     return Landmarks(made, how.tokens, width) if how.tokens else made
-
-
-def seen_from(reach: tuple[int, int] | None) -> Mask:
-    """Return the mask of an encoder that looks so far back and ahead; None: at everything."""
-    return Mechanism(window=reach).mask()
 
 
 class Each(nn.Module):

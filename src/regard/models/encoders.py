@@ -61,11 +61,11 @@ def encoder_of(model: Encoding, longest: int) -> tuple[Stem, nn.Module]:
         return neighbours(**parts)
     if isinstance(model, ConformerKind):
         del parts["norm"]
-        return conformer(length=longest + 2, reach=parts.pop("window"), **parts)
+        return conformer(length=longest + 2, **parts)
     if isinstance(model, RecurrentEncoderKind):
         return bilstm(**parts)
     if isinstance(model, ViTKind):
-        return vit(**parts)
+        return vit(length=longest + 2, **parts)
     if isinstance(model, CnnKind):
         return cnn(**parts)
     if isinstance(model, SwinKind):

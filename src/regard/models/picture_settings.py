@@ -13,10 +13,10 @@ from regard.models.settings import (
     ConvolutionEncoderKind,
     DeepSetsKind,
     DropoutRate,
+    Equation,
     Heads,
     Hidden,
     Kind,
-    Layers,
     OwnEncoder,
     PyramidKind,
     RecurrentEncoderKind,
@@ -26,7 +26,7 @@ from regard.models.settings import (
 )
 
 
-class ViTKind(Layers):
+class ViTKind(Equation):
     """A Vision Transformer: patches as a sequence."""
 
     kind: Literal["vit"] = Field("vit", description="which network: patches, then a Transformer")

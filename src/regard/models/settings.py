@@ -380,7 +380,7 @@ class TransformerEncoderKind(Placed):
     window: Window = None
 
 
-class ConformerKind(Layers):
+class ConformerKind(Equation):
     """A Conformer: attention and convolution (Gulati et al. 2020)."""
 
     products: ClassVar[int] = 7

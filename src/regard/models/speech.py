@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
 
-from regard.attention import MultiHead
 from regard.backbones.conformer import ConformerLayer
 from regard.backbones.pyramid import Pyramid
-from regard.backbones.transformer import Encoder
 from regard.backbones.window import Neighbours
 from regard.layers.stem import Stem
-from regard.models.encoder import seen_from
-from regard.models.position_kinds import inside, place
+from regard.models.encoder import encoder_over
+from regard.models.mechanism import chosen
 
 
 def conformer(
@@ -24,14 +24,16 @@ def conformer(
     kernel: int = 15,
     dropout: float = 0.1,
     position: str = "rotary",
-    reach: tuple[int, int] | None = None,
-) -> tuple[Stem, Encoder]:
-    """Build a Conformer (Gulati et al. 2020), whose attention may look only so far (`reach`)."""
-    parts = [MultiHead(width, heads, **inside(position, heads, width, both=True)) for _ in range(layers)]
-    stack = [ConformerLayer(attention, width, hidden, kernel, dropout) for attention in parts]
-    return Stem(width, place(position, length, width), dropout, scale=False), Encoder(
-        stack, None, mask=seen_from(reach)
-    )
+    window: tuple[int, int] | None = None,
+    **more: Any,
+) -> tuple[Stem, nn.Module]:
+    """Build a Conformer (Gulati et al. 2020), whose attention may look only so far (`window`); `more` are fields of
+    AttentionParts and of Mechanism."""
+    how, parts = chosen(position=position, window=window, **more)
+    attentions = how.layers(layers, width, heads, parts, length=length)
+    blocks = [ConformerLayer(attention, width, hidden, kernel, dropout) for attention in attentions]
+    place = parts.before(0, length, width)
+    return Stem(width, place, dropout, scale=False), encoder_over(blocks, None, how, width)
 
 
 def pyramid(*, cell: str, width: int, halvings: int, dropout: float = 0.1) -> tuple[Stem, Pyramid]:

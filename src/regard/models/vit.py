@@ -9,17 +9,19 @@ and steadier).
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from regard.attention import Context, MultiHead
+from regard.attention import Context
 from regard.attention.grid import GridSinusoids, GridTable
-from regard.backbones.transformer import Encoder
 from regard.layers.dropout import Dropout
 from regard.layers.first_weights import first_weights
 from regard.layers.stem import Shape, Stem
+from regard.models.encoder import encoder_over
+from regard.models.mechanism import chosen
 from regard.models.stack import stack
 
 EPSILON = 1e-12  # of layer normalisation, as in the published models
@@ -105,8 +107,13 @@ def vit(
     norm: str = "pre",
     position: str = "learned",
     stem: str = "linear",
-) -> tuple[Stem, Encoder]:
-    """Build a network for features of each patch, and of the class token where the shape of the input has one."""
+    length: int = 256,
+    **parts: Any,
+) -> tuple[Stem, nn.Module]:
+    """Build a network for features of each patch, and of the class token where the shape of the input has one.
+
+    `parts` are fields of AttentionParts and of Mechanism; a projection of the length (Linformer) ends at `length`.
+    """
 
     def pixels(shape: Shape) -> PatchStem:
         patches = PATCHES[stem](shape.channels, shape.patch, width)
@@ -117,8 +124,10 @@ def vit(
             place = GridSinusoids(width)
         return PatchStem(patches, place, shape, width, dropout)
 
-    attentions = [MultiHead(width, heads) for _ in range(layers)]
-    encoder = Encoder(*stack(attentions, width, hidden, dropout, norm=norm, activation=gelu, epsilon=EPSILON))
+    how, made = chosen(**parts)
+    attentions = how.layers(layers, width, heads, made, length=length)
+    blocks = stack(attentions, width, hidden, dropout, norm=norm, activation=gelu, epsilon=EPSILON)
+    encoder = encoder_over(*blocks, how, width)
     if norm != "deep":
         first_weights(encoder)
     return Stem(width, None, dropout, pixels=pixels), encoder

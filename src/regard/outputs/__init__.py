@@ -6,6 +6,7 @@ from regard.outputs.classify.output import Classify
 from regard.outputs.continuation.output import Continue
 from regard.outputs.convert.output import Convert
 from regard.outputs.fill.output import Fill
+from regard.outputs.imagine.output import Imagine
 from regard.outputs.output import Output
 from regard.outputs.tag.output import Tag
 
@@ -15,4 +16,5 @@ OUTPUTS: dict[str, type[Output[Any]]] = {
     "classify": Classify,
     "continue": Continue,
     "fill": Fill,
+    "imagine": Imagine,
 }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,6 +104,59 @@ class Poses(ABC):
     @abstractmethod
     def trial(self, source: Any) -> Any:
         """Return what somebody may ask first, made from a source of the data."""
+
+
+class Features(ABC):
+    """It has a vector for each source, in which things that are alike lie near each other."""
+
+    @abstractmethod
+    def features(self, passes: Passes, sources: Sequence[Any]) -> NDArray[np.float64]:
+        """Return the vector of each source, (sources, width)."""
+
+
+class FeatureSpace(NamedTuple):
+    """The vectors of another model, and what names it: its run and its checksum."""
+
+    name: str
+    of: Callable[[Sequence[Any]], NDArray[np.float64]]
+
+
+class Invents(ABC):
+    """It makes new things: out of nothing, near a thing, or between two. Each is a row of `Source.values[0]`."""
+
+    @abstractmethod
+    def new(self, passes: Passes, count: int, seed: int, label: str | None = None) -> NDArray[Any]:
+        """Return new things, the same for the same seed; of a class, where it makes things of classes."""
+
+    @abstractmethod
+    def near(self, passes: Passes, source: Any, count: int, noise: float, seed: int) -> NDArray[Any]:
+        """Return things whose codes differ by `noise` from that of a source, in deviations of codes."""
+
+    @abstractmethod
+    def between(self, passes: Passes, one: Any, other: Any, count: int) -> NDArray[Any]:
+        """Return things on the straight line from the code of one source to that of another."""
+
+
+class Portrays(ABC):
+    """There are pictures of it that need data and perhaps other runs, rather than one source."""
+
+    portraits: ClassVar[Mapping[str, str]]  # the name of each, and what it shows
+
+    @abstractmethod
+    def alike(self, other: Any) -> bool:
+        """Return True if the model of another output can stand beside its own."""
+
+    @abstractmethod
+    def portray(self, name: str, named: Mapping[str, Passes], held: Held, answer: str | None) -> Any:
+        """Return the figure of this name, for models by their names, this one first."""
+
+
+class Warns(ABC):
+    """It can tell when a training has gone wrong."""
+
+    @abstractmethod
+    def warnings(self, passes: Passes, held: Held, scores: Sequence[Score]) -> list[str]:
+        """Return what is wrong with a model that has these scores on held-out items."""
 
 
 class Details(ABC):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from regard.lazy import lazily
 
 if TYPE_CHECKING:
+    from regard.pictures.galleries import apart, bars, gallery, latent_space, tile_sheet
     from regard.pictures.graphs import graph
     from regard.pictures.maps import alignment, grid
     from regard.pictures.mask_gallery import mask, masks
@@ -25,12 +26,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "alignment",
+    "apart",
+    "bars",
     "coloured",
     "confusion",
     "contact_sheet",
     "curves",
+    "gallery",
     "graph",
     "grid",
+    "latent_space",
     "mask",
     "masks",
     "overlay",
@@ -41,9 +46,11 @@ __all__ = [
     "sinusoidal_variance",
     "spectrogram",
     "strip",
+    "tile_sheet",
 ]
 
 _MODULES = {
+    "galleries": ["apart", "bars", "gallery", "latent_space", "tile_sheet"],
     "graphs": ["graph"],
     "mask_gallery": ["mask", "masks"],
     "plots": ["curves", "position_tables", "sinusoidal_products", "sinusoidal_table", "sinusoidal_variance"],

@@ -22,7 +22,11 @@ STORES = ("train", "valid")  # in the cache
 WEIGHTS = "model.safetensors"  # the model of a run
 CHECKED = (ORIGIN, *(f"{store}/{INDEX}" for store in STORES))  # by the cache's sums; the rows are by those in an index
 # Settings that may differ when a run is resumed: those that say where files lie, and those that change what comes out.
-MOVABLE = {"data": ("train", "valid", "test"), "decoding": ("beam", "length_penalty", "factor")}
+MOVABLE = {
+    "data": ("train", "valid", "test"),
+    "decoding": ("beam", "length_penalty", "factor"),
+    "loss": ("rows",),  # follows from the data
+}
 RECOGNISED = {"data": ("format", "columns")}  # from the data, which is the same
 CHANGEABLE = {"training": ("minutes", "steps", "patience", "every", "validated", "ceiling"), "decoding": ("longest",)}
 

@@ -11,8 +11,8 @@ from regard.config import Config
 from regard.data.example import UNITS, counted
 from regard.data.folders import split_files, splits_in
 from regard.data.format import Format
-from regard.data.images import splits_of_images
 from regard.data.lines import Fault
+from regard.data.picture_arrays import splits_of_images
 from regard.data.survey import Survey, take_survey
 from regard.errors import UserError
 from regard.inputs import INPUTS

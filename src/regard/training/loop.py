@@ -23,12 +23,13 @@ from regard.backbones.transformer import Stack
 from regard.data.batches import Batches, BatchReader, Content, Rows, share
 from regard.data.draws import Draws
 from regard.errors import UserError
-from regard.inputs.input import moved
+from regard.inputs.input import Row, moved
 from regard.layers.renewal import Renewed
 from regard.metrics import Score
 from regard.outputs.output import Held
 from regard.runs import checkpoint
 from regard.training import averaging, device, memory, validation
+from regard.training.collation import Collated
 from regard.training.distributed import World, whole, without_sync, wrap
 from regard.training.optimiser import optimiser, players_of, rate_at
 from regard.training.pace import Pace
@@ -94,6 +95,7 @@ class Trainer:
         self.at, self.window = self.saver.at, self.saver.window
         self.board = Board(run)
         self.stop = False
+        self.alarm = validation.Alarm(progress.say)
 
     # ---- the loop -------------------------------------------------------------------------------------------------
 
@@ -141,9 +143,7 @@ class Trainer:
             drawn.append(self._draws(read[-1][0]))
         counts = [self.store.lengths[rows] for rows, _ in read]
         totals = [sum(each) for each in zip(*(self.task.predictions(some) for some in counts), strict=True)]
-        batches = _Collated(
-            self._varied, [*zip(drawn, (own for _, own in read), strict=True)], keep=len(self.turns) > 1
-        )
+        batches = Collated(self._varied, [*zip(drawn, (own for _, own in read), strict=True)], keep=len(self.turns) > 1)
         # A process without rows still takes part, with a weight of zero: the others wait for it.
         weights = [1.0 if len(rows) > self.world.rank else 0.0 for rows, _ in read]
         loss, failed = 0.0, None
@@ -163,7 +163,7 @@ class Trainer:
         return loss, round(float(sum((some * self.costs).sum() for some in counts)))
 
     def _turn(
-        self, turn: str, batches: _Collated, weights: Sequence[float], totals: Sequence[float]
+        self, turn: str, batches: Collated, weights: Sequence[float], totals: Sequence[float]
     ) -> tuple[float, bool]:
         """Update one player; return the loss, and whether it and its gradient are finite. If not, nothing changes."""
         sums = torch.zeros(len(totals), dtype=torch.float64)
@@ -203,7 +203,7 @@ class Trainer:
                 buffer.copy_(before)
         return found, finite
 
-    def _collated(self, rows: Content) -> Any:
+    def _collated(self, rows: Content | Sequence[Row]) -> Any:
         return moved(self.task.batch(rows), self.world.device)
 
     def _varied(self, drawn: tuple[Draws, Content]) -> Any:
@@ -316,6 +316,8 @@ class Trainer:
         """Score the weights, keep them beside those of the last validations, save, and publish the best."""
         weights = self.saver.tensors()
         scores, answer, count = self._scores(weights)
+        if self.world.first:
+            self.alarm.heard(self.at.step, self.task.warnings(self.some, scores))
         kept = bool(self.world.said(self.world.first and self.saver.keep(weights)))
         # Only what is measured on all items can be the best, or as good as can be.
         perfect = count == len(self.some.items) and self._rank(scores, kept=kept)
@@ -411,8 +413,16 @@ class Trainer:
                 "all of them: so they take at most a tenth of the time"
             )
 
-    def _evaluated(self, held: Held) -> tuple[list[Score], list[str]]:
-        return self.task.evaluate(held, quick=True, samples=0)
+    def _evaluated(self, held: Held, samples: int = 0) -> tuple[list[Score], list[str]]:
+        """Score items by what decides about the best weights, then by the other metrics."""
+        scores, answers = self.task.evaluate(held, quick=True, samples=samples)
+        if self.how.best == "metric":
+            return scores, answers
+
+        def sums(rows: Sequence[Row]) -> Tensor:
+            return self._sums(self._collated(rows), self.turns[0], self.task.network)
+
+        return [validation.loss(held.rows, sums, self.task.predictions, self.how.budget), *scores], answers
 
     def finish(self) -> None:
         """Publish the average of the last checkpoints, unless the best of them all is clearly better."""
@@ -442,7 +452,7 @@ class Trainer:
         if averaging.normalised(network):
             averaging.reestimate(network, self._training_batches(), self.turns[0])
         network.eval()
-        scores, _ = self.task.evaluate(self.some, quick=True)
+        scores, _ = self._evaluated(self.some, metrics.SAMPLES)
         better, why = metrics.as_good(scores[0], self.at.best)
         if self._perfect() and not metrics.at_ceiling(scores[0]):
             better, why = False, "not kept: the best is at its ceiling"
@@ -479,19 +489,3 @@ class Trainer:
         finally:
             for number, handler in old.items():
                 signal.signal(number, handler)
-
-
-class _Collated:
-    """The batches of a step, collated when they are asked for, and kept if several turns ask."""
-
-    def __init__(self, collate: Callable[[Any], Any], rows: Sequence[Any], *, keep: bool) -> None:
-        self._collate, self._rows, self._keep = collate, rows, keep
-        self._kept: dict[int, Any] = {}
-
-    def __getitem__(self, number: int) -> Any:
-        if number in self._kept:
-            return self._kept[number]
-        batch = self._collate(self._rows[number])
-        if self._keep:
-            self._kept[number] = batch
-        return batch

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from regard.config import Training
 from regard.layers.roles import BETWEEN, TABLE, roles_of
-from regard.network import Network, Player
+from regard.network import BETAS, Network, Player
 from regard.training.distributed import like, whole
 
 MOMENTUM = 0.95
@@ -115,14 +115,15 @@ def optimiser(
                 between.append(parameter)
             else:
                 matrices.append(parameter)
+        own_rates = {"factor": player.rate, "betas": player.betas}
         groups += [
-            {"params": between, "weight_decay": how.decay, "orthogonal": True, "factor": player.rate},
-            {"params": matrices, "weight_decay": how.decay, "orthogonal": False, "factor": player.rate},
-            {"params": rest, "weight_decay": 0.0, "orthogonal": False, "factor": player.rate},
+            {"params": between, "weight_decay": how.decay, "orthogonal": True, **own_rates},
+            {"params": matrices, "weight_decay": how.decay, "orthogonal": False, **own_rates},
+            {"params": rest, "weight_decay": 0.0, "orthogonal": False, **own_rates},
         ]
     # Adam divides the gradient of the decay by its size, as it does with that of the loss: weights that no example
     # needs are soon 0. That is the L2 penalty of papers on small graphs.
     kinds: dict[str, type[torch.optim.Adam]] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "muon": Muon}
     return kinds[how.optimiser](
-        [group for group in groups if group["params"]], lr=how.rate, betas=(0.9, 0.98), eps=1e-9, fused=fused
+        [group for group in groups if group["params"]], lr=how.rate, betas=BETAS, eps=1e-9, fused=fused
     )

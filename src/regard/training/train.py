@@ -283,6 +283,7 @@ def _report(model: Model, trainer: Trainer, progress: Progress, data: dict[str, 
         scores, answers = model.task.evaluate(held)
         found[name] = scores
         progress.say(f"{name}: " + ", ".join(f"{s.name} {s.value:.2f}{s.unit and ' ' + s.unit}" for s in scores))
-        for warning in warnings_of_answers(model.task.output, held.items, answers):
+        found_wrong = [*warnings_of_answers(model.task.output, held.items, answers), *model.task.warnings(held, scores)]
+        for warning in found_wrong:
             progress.say(f"warning: {name}: {warning}")
     write_card(model, facts, found)

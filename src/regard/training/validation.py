@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.data.batches import by_budget
+from regard.inputs.input import Row
+from regard.metrics import Score
 
 TIMES = 25  # validations of a run, at regular intervals
 MOST = 1000  # items that a validation looks at: "all" below
@@ -11,6 +20,7 @@ FEW = 100  # items that the first one is tried on, and the fewest later
 SHARE = 0.1  # of the time between two validations that one may take
 CHEAP = 0.2  # seconds that a validation may take in any case: what depends on a clock is not decided by chance
 SURE = 2  # validations in a row at the ceiling after which training stops: one may be luck
+LASTING = 3  # validations that a warning lasts before it is logged
 FIRST = 10  # steps before the first validation
 
 
@@ -19,6 +29,20 @@ class Plan(NamedTuple):
 
     items: int
     whole: int
+
+
+class Alarm:
+    """Logs what has gone wrong with a training: once it has lasted for some validations, for beginnings are odd."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say, self.lasting = say, 0
+
+    def heard(self, step: int, warnings: Sequence[str]) -> None:
+        """Take note of the warnings of a validation."""
+        self.lasting = self.lasting + 1 if warnings else 0
+        if self.lasting == LASTING:
+            for warning in warnings:
+                self.say(f"warning: step {step}: {warning}")
 
 
 def planned(count: int, each: float, between: float) -> Plan:
@@ -40,3 +64,22 @@ def due(step: int, every: int, *, fixed: bool) -> bool:
         return True
     times = step / FIRST
     return not fixed and step < every and times >= 1 and times == 2 ** round(math.log2(times))
+
+
+@torch.no_grad()
+def loss(
+    rows: Sequence[Row],
+    sums: Callable[[Sequence[Row]], Tensor],
+    totals: Callable[[Any], Sequence[float]],
+    budget: int,
+) -> Score:
+    """Return the training loss on validation rows: Σ over terms of sum / total.
+
+    It moves with every weight, where the accuracy of a few hundred items stays the same or jumps.
+    """
+    lengths = np.array([[len(field) for field in row] for row in rows], dtype=np.int32)
+    sizes = lengths.max(axis=1).tolist()
+    parts = by_budget(sorted(range(len(rows)), key=sizes.__getitem__), sizes, budget)
+    found: Any = sum(sums([rows[i] for i in part]).double().cpu() for part in parts)
+    value = sum(each / (total or math.inf) for each, total in zip(found, totals(lengths), strict=True))
+    return Score("validation_loss", float(value), "", None, None, len(rows), False, "terms:training")

@@ -21,6 +21,7 @@ def evaluate(
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the answers to this file, a line for each example")] = None,
     pictures: Annotated[Path | None, typer.Option("--pictures", metavar="FOLDER", help="draw the confusion matrix and the pictures most surely labelled wrong")] = None,
     others: Others = None,
+    features: Annotated[Path | None, typer.Option("--features", metavar="RUN", help="models that make new things: compare in the features of this classifier")] = None,
     engine: Engine = "torch",
     device: Device = None,
     format: FileFormat = None,
@@ -41,6 +42,7 @@ def evaluate(
     engines.use(model, engine, changes, say)
     with spooled(data) as (files,):
         evaluating.read_as(model, files, format, columns)
+        changes |= evaluating.compared_with(model, features, say)
         report = evaluating.evaluate(
             model, files, changes, lowercase=lowercase, by_length=by_length, output=output, pictures=pictures
         )

@@ -32,6 +32,12 @@ def predict(
     with_score: Annotated[bool, typer.Option("--with-score", help="log-probability before each answer")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
     file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="answer the sources of a data file, or every line of a text file")] = None,
+    n: Annotated[int | None, typer.Option("--n", metavar="N", help="models that make new things: so many of them")] = None,
+    near: Annotated[str | None, typer.Option("--near", metavar="THING", help="new things near this one, by --noise")] = None,
+    noise: Annotated[float, typer.Option("--noise", help="how far from --near, in deviations of codes")] = 0.5,
+    between: Annotated[tuple[str, str] | None, typer.Option("--between", metavar="A B", help="new things on the way from A to B")] = None,
+    label: Annotated[str | None, typer.Option("--label", help="new things of this class")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write new things to this file: .png, .npz, or .txt")] = None,
     skip_faults: Annotated[bool, typer.Option("--skip-faults", help="answer a line that cannot be read with an empty one, and say so, rather than stop")] = False,
     node: Nodes = None,
     others: Others = None,
@@ -45,6 +51,15 @@ def predict(
     from regard.commands import predict as predicting
     from regard.exchange import engine as engines
 
+    if n is not None or near is not None or between is not None:
+        from regard.commands import inventing
+
+        inventing.refuse_texts(text, file)
+        wish = inventing.Wish(n, near, noise, between, label, 1 if seed is None else seed)
+        inventing.invent(predicting.load(run, others or [], device), wish, output, sys.stdout, as_json=as_json)
+        return
+    if output is not None or label is not None:
+        raise UserError("-o and --label go with --n, --near or --between, which make new things: give one of them.")
     draws = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     looks: dict[str, Any] = {
         "beam": beam,

@@ -19,6 +19,8 @@ def show(
     device: Device = None,
     node: Nodes = None,
     positions: Annotated[bool, typer.Option("--positions", help="the tables of positions in place of a text")] = False,
+    draw: Annotated[str | None, typer.Option("--draw", metavar="NAME", help="models that make new things: a picture of many, latent, reconstructions, noise, neighbours, spread, attribute or attention; the texts are data files")] = None,
+    others: Annotated[list[Path] | None, typer.Option("--with", metavar="RUN", help="another run beside this one in --draw; may be repeated")] = None,
     colours: Annotated[str, typer.Option("--colours", help="of pictures: regard (dark is large) or lecture (white is large)")] = "regard",
 ) -> None:  # fmt: skip
     """Draw where the model looked.
@@ -29,11 +31,15 @@ def show(
     from regard.commands import predict as predicting
     from regard.commands import show as showing
 
-    if positions == bool(text):
+    if draw is None and others:
+        raise typer.BadParameter("--with goes with --draw: expected --draw too")
+    if draw is None and positions == bool(text):
         raise typer.BadParameter("a text, or --positions for the tables of positions: expected one of them")
     with pictures.coloured(colours):
         model = predicting.load(run, [], device)
-        if positions:
+        if draw is not None:
+            print(showing.show_many(model, others or [], draw, text or [], output, answer=answer))
+        elif positions:
             print(showing.show_positions(model, output))
         else:
             nodes = node.split(",") if node else ()

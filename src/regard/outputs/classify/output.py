@@ -27,7 +27,7 @@ from regard.inspection.scenes import refuse_crowd, sketch
 from regard.inspection.view import Drawing, View, refuse_unseeable
 from regard.models.encoder import Each
 from regard.network import Network
-from regard.outputs.abilities import Chooses, Details, Guesses, Invariant, Joins
+from regard.outputs.abilities import Chooses, Details, Features, Guesses, Invariant, Joins
 from regard.outputs.classify.head import ClassifyHead, OneState, label_loss
 from regard.outputs.classify.network import pooled, terms_of
 from regard.outputs.classify.numbers import Estimates
@@ -47,7 +47,7 @@ class Label:
     probabilities: dict[str, float]
 
 
-class Classify(Supervised[Label], Chooses, Joins, Details, Guesses, Invariant):
+class Classify(Supervised[Label], Chooses, Joins, Details, Guesses, Invariant, Features):
     """Labels out. A row that is too long is read in parts, whose probabilities are averaged."""
 
     does, reads = "labels texts", "classify"
@@ -129,6 +129,18 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Guesses, Invariant):
             return np.asarray(passes.network.scores(batch)[:, 0].double().softmax(-1).cpu())
 
         return [np.mean(parts, 0) if parts else None for parts in passes.in_parts(rows, work)]
+
+    def features(self, passes: Passes, sources: Sequence[Any]) -> NDArray[np.float64]:
+        """Return the pooled state of each source, from which the output layer chooses."""
+
+        def work(source: Any, numbers: list[int]) -> NDArray[np.float64]:
+            del numbers
+            head = passes.network.head
+            assert isinstance(head, ClassifyHead)
+            return np.asarray(head.pool(passes.network.features(source)).double().cpu())
+
+        found = passes.in_parts(passes.input.encode(sources), work)
+        return np.stack([np.mean(parts, 0) for parts in found if parts])
 
     def as_target(self, answer: Label) -> str:
         return answer.label

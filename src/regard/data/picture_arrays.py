@@ -1,0 +1,138 @@
+"""Pictures in arrays: IDX files with the labels in a file beside them, and NPZ files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from regard.data.example import Example
+from regard.data.format import Format
+from regard.data.lines import UTF_8, OnFault
+from regard.data.pixels import ImageHandle, array_of, idx_array, is_idx, npz_array, npz_shapes
+from regard.errors import UserError
+
+PictureExample = Example[ImageHandle, str]
+ALONE = "imagine"  # the task that needs no targets
+IMAGE_ARRAYS = ("images", "image", "x", "data", "pixels")
+TARGET_ARRAYS = {
+    "classify": ("labels", "label", "y", "targets", "classes"),
+    "convert": ("captions", "caption", "texts", "descriptions"),
+}
+PARTS = {
+    "train": ("train", "training"),
+    "valid": ("val", "valid", "validation", "dev"),
+    "test": ("test", "t10k", "testing"),
+}
+
+
+def npz_file(path: Path) -> tuple[Path, str] | None:
+    """Return an NPZ file and the part of it that a path such as arrays.npz/train names."""
+    if path.suffix.lower() == ".npz" and path.is_file():
+        return path, ""
+    if path.parent.suffix.lower() == ".npz" and path.parent.is_file():
+        return path.parent, path.name
+    return None
+
+
+def labels_beside(path: Path) -> Path:
+    """Return the IDX file of the labels of an IDX file of pictures."""
+    name = path.name.replace("images", "labels").replace("idx3", "idx1").replace("idx4", "idx1")
+    for found in (path.with_name(name), path.with_name(name + ".gz"), path.with_name(name.removesuffix(".gz"))):
+        if found != path and found.is_file() and is_idx(found) == 1:
+            return found
+    raise UserError(f"{path}: its labels are missing: expected {name} beside it.")
+
+
+def read_idx(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[PictureExample]:
+    """Yield the pictures of an IDX file with the labels in the file beside it."""
+    del encoding, report
+    try:
+        beside = labels_beside(Path(path))
+    except UserError:
+        if form.task != ALONE:
+            raise
+        for index in range(len(array_of(str(path)))):
+            yield Example(ImageHandle(str(path), "", index), "", str(path), index + 1)
+        return
+    labels, pictures = idx_array(beside), array_of(str(path))
+    _refuse_uneven(path, len(pictures), str(beside), len(labels))
+    for index, label in enumerate(labels.tolist()):
+        yield Example(ImageHandle(str(path), "", index), str(label), str(path), index + 1, refers=(str(beside),))
+
+
+def _refuse_uneven(path: Path | str, pictures: int, where: str, targets: int) -> None:
+    if pictures != targets:
+        raise UserError(f"{path} has {pictures:,} pictures, but {where} has {targets:,} labels: expected one for each.")
+
+
+class NpzKeys(NamedTuple):
+    images: str
+    targets: str
+    task: str
+
+
+def npz_keys(path: Path, *, alone: bool = False) -> NpzKeys | None:
+    """Return the names of the arrays of pictures and of their targets in an NPZ file, or in one part of it; pictures
+    `alone` have none."""
+    found = npz_file(path)
+    if found is None:
+        return None
+    file, part = found
+    shapes = npz_shapes(file)
+    images = [key for key, shape in shapes.items() if len(shape) in (3, 4) and _core(key, part) in IMAGE_ARRAYS]
+    for task, names in TARGET_ARRAYS.items():
+        targets = [key for key, shape in shapes.items() if len(shape) in (1, 2) and _core(key, part) in names]
+        if images and targets:
+            return NpzKeys(images[0], targets[0], task)
+    return NpzKeys(images[0], "", ALONE) if alone and images else None
+
+
+def _core(key: str, part: str) -> str:
+    """Return the name of an array without the name of its part: train_images and x_train are images and x."""
+    words = key.lower().split("_")
+    names = PARTS.get(part, (part,) if part else PARTS["train"])
+    rest = [word for word in words if word not in names]
+    return "_".join(rest) if not part or len(rest) < len(words) else ""
+
+
+def parts_of_npz(path: Path) -> dict[str, str]:
+    """Return the parts for training, validation and test of an NPZ file that has such ones."""
+    return {part: str(path / part) for part in PARTS if npz_keys(path / part) is not None}
+
+
+def read_npz(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[PictureExample]:
+    """Yield the pictures of an NPZ file with their labels or captions."""
+    del encoding, report
+    keys, found = npz_keys(Path(path), alone=form.task == ALONE), npz_file(Path(path))
+    if keys is None or found is None:
+        raise UserError(f"{path}: expected arrays such as images and labels, or x_train and y_train.")
+    file = str(found[0])
+    if not keys.targets:
+        for index in range(len(array_of(file, keys.images))):
+            yield Example(ImageHandle(file, keys.images, index), "", file, index + 1)
+        return
+    targets, pictures = npz_array(file, keys.targets), array_of(file, keys.images)
+    _refuse_uneven(path, len(pictures), keys.targets, len(targets))
+    if targets.ndim == 2 and targets.shape[1] > 1 and targets.dtype.kind in "biuf":
+        targets = targets.argmax(1)  # one-hot
+    for index, row in enumerate(targets):
+        for target in np.atleast_1d(row).tolist():
+            text = target.decode("utf-8", "replace") if isinstance(target, bytes) else str(target)
+            if text.strip():
+                yield Example(ImageHandle(file, keys.images, index), text.strip(), file, index + 1)
+
+
+def splits_of_images(path: Path | str) -> dict[str, str]:
+    """Return the files for training and test in a folder of IDX files, and the parts of an NPZ file."""
+    path = Path(path)
+    if path.suffix.lower() == ".npz" and path.is_file():
+        found = parts_of_npz(path)
+        return found if "train" in found and len(found) > 1 else {}
+    if not path.is_dir():
+        return {}
+    files = [file for file in sorted(path.iterdir()) if file.is_file() and "images" in file.name and is_idx(file) >= 3]
+    found = {part: str(file) for part, names in PARTS.items() for file in files if file.name.startswith(names)}
+    return found if "train" in found else {}

@@ -1,0 +1,1 @@
+"""imagine: new things of the same kind."""
