@@ -66,15 +66,16 @@ def rows_of(series: Sequence[Series]) -> list[Row]:
 def _row(own: Series, baseline: Series) -> Row:
     found = [each["quality"] for each in own.measures]
     known = [value for value in found if value is not None]
-    verdict = None
-    if own is not baseline and len(known) == len(found) and known:
+    verdict, excluded = None, failed(own.measures)
+    comparable = excluded is None and failed(baseline.measures) is None  # who fails is not trained with all seeds
+    if own is not baseline and comparable and len(known) == len(found) and known:
         verdict = judged(_qualities(own.measures), _qualities(baseline.measures), higher_is_better=higher(baseline))
     row = Row(own.name, own.simple, known, _mean(known), _spread(known), verdict, _costs(own.measures))
     row.lengths = {length: _mean_of(own.measures, length) for length in own.measures[0]["lengths"]}
     for size, measures in own.by_size.items():
         values = [each["quality"] for each in measures if each["quality"] is not None]
         row.sizes[str(size)] = {"quality": _mean(values), "sd": _spread(values)}
-    row.excluded = failed(own.measures)
+    row.excluded = excluded
     return row
 
 
@@ -132,7 +133,8 @@ def conclusion(rows: Sequence[Row], label: str) -> str:
     base = rows[0]
     found = [(row, row.verdict) for row in rows if row.verdict is not None and row.excluded is None]
     if not found or base.excluded:
-        return f"There is nothing to tell {base.name} apart by."
+        why = "it failed a check" if base.excluded else "there is no metric, or no other variant is left"
+        return f"Nothing can be compared with {base.name}: {why}."
     variants = [(row, verdict) for row, verdict in found if not row.simple]
     told = [
         f"{row.name} is {abs(verdict.difference):.3g} {verdict.word}{_faster(row, base)}"
