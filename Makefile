@@ -31,6 +31,10 @@ bench-attention: .venv/tested
 bench-long: .venv/tested benchmarks/peers/long/installed
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/long.py --plot docs/pictures/efficient.png
 
+bench-images: .venv/tested benchmarks/peers/pictures/installed
+	$(BIN)/python -m benchmarks.images
+	$(BIN)/python -m benchmarks.images --memory
+
 bench-language: .venv/tested
 	$(BIN)/python benchmarks/language.py
 
@@ -53,6 +57,10 @@ bench-bleu: .venv/tested
 benchmarks/peers/long/installed: | .venv/installed
 	$(BIN)/pip install -q --no-deps --target benchmarks/peers/long performer-pytorch==1.1.4 linformer==0.2.3 \
 	    local-attention==1.11.2 einops axial-positional-embedding hyper-connections
+	@touch $@
+
+benchmarks/peers/pictures/installed: | .venv/installed
+	$(BIN)/pip install -q --no-deps --target benchmarks/peers/pictures timm==1.0.15
 	@touch $@
 
 benchmarks/peers/env/installed: benchmarks/peers/requirements.txt

@@ -203,7 +203,7 @@ def test_commands_refuse_in_one_sentence(
     cli.run("predict", "run", "abc", "--engine", "fast", code=1)
     assert "--engine is 'fast', expected one of torch, ctranslate2, ctranslate2-int8, auto." in cli.said
     cli.run("predict", "run", "abc", "--engine", "ctranslate2", "--sample", code=1)
-    assert "--sample draws by torch's random numbers" in cli.said
+    assert "--sample is not supported by CTranslate2" in cli.said
     (tmp_path / "text.txt").write_text("some text\nand more of it\n" * 20, encoding="utf-8")
     regard.train("text.txt", "book", task="continue", steps=1, set=SMALL, quiet=True)
     cli.run("export", "book", "--to", "ctranslate2", "-o", "out", code=1)
@@ -343,7 +343,7 @@ def test_the_conversion_is_kept_and_made_anew_when_it_must_be(cli: Regard, tmp_p
     assert changed != expected
     assert cli.lines(*ask, "--engine", "ctranslate2") == changed
     assert sorted(path.name for path in (tmp_path / "run").glob(".*")) == []
-    assert cli.run("check", "run").startswith("run: every file is what was written")
+    assert cli.run("check", "run").startswith("run: every file matches its checksum")
 
 
 def test_int8_says_once_what_it_costs(cli: Regard, numbers: Path, tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def check_run(run: Path, *, accept: bool) -> tuple[str, bool]:
     if faults:
         return "\n".join(faults), False
     report, sound = check_model(load(run))
-    return f"{run}: every file is what was written\n{report}", sound
+    return f"{run}: every file matches its checksum\n{report}", sound
 
 
 def check_model(model: Model) -> tuple[str, bool]:
@@ -210,8 +210,8 @@ def check_model(model: Model) -> tuple[str, bool]:
     try:
         found = model.invariances()
     except UserError as error:
-        return f"  its answers were not tried, as that needs its data: {error}", True
-    lines = [f"what must hold for every model, on at most {TRIED} rows of its data:"]
+        return f"  its answers were not checked, which needs its data: {error}", True
+    lines = [f"invariants of every model, on at most {TRIED} rows of its data:"]
     for name, difference in found:
         lines.append(f"  {'ok  ' if difference < SAME else 'FAIL'} {name} (largest difference {difference:.1e})")
     return "\n".join(lines), all(difference < SAME for _, difference in found)

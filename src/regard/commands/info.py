@@ -85,7 +85,7 @@ def render(facts: RunFacts) -> str:
         lines += _wrapped(name, ", ".join(f"{metric} {value}" for metric, value in scores.items()))
     for section, values in facts.settings.items():
         lines += _wrapped(section, ", ".join(f"{key} {_short(value)}" for key, value in values.items()))
-    again = f"regard train {quoted(facts.run)}" if facts.resumable else "no state: begin another run with --from"
+    again = f"regard train {quoted(facts.run)}" if facts.resumable else "no state: start another run with --from"
     lines.append(f"{'resume':<14}{again}")
     return "\n".join(lines)
 

@@ -179,7 +179,7 @@ def _report(
         f"With a colour and shape never seen together in training: {new:.1f} % exactly; those two named {named:.1f} %"
     )
     if right < ENOUGH:
-        print(f"That is little for {minutes:g} minutes: this machine is slow or busy. Give it more with --minutes.")
+        print(f"That is not much for {minutes:g} minutes: this machine is slow or busy. Give it more with --minutes.")
     folder = model.folder / "pictures"
     folder.mkdir(exist_ok=True)
     asked = [f"{files['test']}/{number:05d}.png" for number in range(8)]

@@ -120,7 +120,7 @@ def _opened(picture: ImageHandle) -> Image.Image:
         raise
     except Exception as error:  # decoders raise what they like
         start = handle.start(512) if given is None else given[:512]
-        raise UserError(f"{picture} is no picture that can be read ({_reason(error, start)}).") from error
+        raise UserError(f"{picture} is not a readable picture ({_reason(error, start)}).") from error
     columns, rows = image.size
     if rows * columns > MOST_PIXELS or max(rows, columns) > MOST_SIDE:
         raise UserError(f"{picture} is too large: expected at most {MOST_PIXELS:,} pixels, got {columns:,} × {rows:,}.")

@@ -349,8 +349,8 @@ def compared(model: Model, folder: Path) -> float:
         difference = max(difference, float((best - chosen)[: len(written)].max()))
     if not difference <= TOLERANCE:
         raise UserError(
-            f"What CTranslate2 makes of this model differs by {difference:.1e} in its log-probabilities, expected "
-            f"{TOLERANCE:.0e} at most: use the torch engine."
+            f"The log-probabilities of the model in CTranslate2 differ by {difference:.1e}, expected at most "
+            f"{TOLERANCE:.0e}: use --engine torch."
         )
     return difference
 

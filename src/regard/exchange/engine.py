@@ -57,11 +57,11 @@ def use(model: Model, engine: str, changes: dict[str, Any], say: Say) -> None:
         return
     try:
         if isinstance(model.task.output, Convert) and model.task.others:
-            raise UserError("CTranslate2 knows one model: leave --with out, or use --engine torch.")
+            raise UserError("CTranslate2 runs one model: leave --with out, or use --engine torch.")
         ctranslate2.refuse(model)
         ctranslate2.library()
         if "seed" in changes:
-            raise UserError("--sample draws by torch's random numbers: leave it out, or use --engine torch.")
+            raise UserError("--sample is not supported by CTranslate2: leave it out, or use --engine torch.")
         _output(model.task).engine = _prepared(model, say, int8=engine.endswith("int8"))
     except UserError as error:
         if engine != "auto":

@@ -27,7 +27,7 @@ from regard.data.format import Format
 from regard.data.recognition import Files
 from regard.data.store import Field
 from regard.data.survey import Survey
-from regard.inspection.view import View
+from regard.inspection.view import Coverable, View
 from regard.layers.stem import Marks, Stem
 from regard.text.tokenizer import Tokenizer
 
@@ -198,6 +198,18 @@ class Opens(ABC):
     @abstractmethod
     def open(self, content: bytes, media: str) -> Any:
         """Return the thing that these bytes hold; `media` is what the sender says they are."""
+
+
+class Covers(ABC):
+    """An input of which parts can be covered: what the answer becomes without a part says more than its weight."""
+
+    @abstractmethod
+    def coverable(self, source: Any, view: View) -> list[Coverable]:
+        """Return the parts of a thing that can be covered, by the vectors of its view."""
+
+    @abstractmethod
+    def cover(self, source: Any, view: View, part: Coverable) -> Any:
+        """Return the same thing without a part, as `read` or `open` would have returned it."""
 
 
 class Restores(ABC, Generic[S]):

@@ -29,8 +29,8 @@ from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.inputs import augmentation, picture_choice
 from regard.inputs.augmentation import Variations
-from regard.inputs.input import RESTORED, Chosen, Input, Opens, Restores, Row, Source, Use
-from regard.inspection.view import View
+from regard.inputs.input import RESTORED, Chosen, Covers, Input, Opens, Restores, Row, Source, Use
+from regard.inspection.view import Coverable, View
 from regard.layers.dropout import Dropout
 from regard.layers.stem import Marks, Shape, Stem
 from regard.models.vit import LinearPatches
@@ -65,7 +65,7 @@ class LabelledPictureSettings(PictureSettings):
     )
 
 
-class Patches(Input[ImageHandle], Opens, Restores[ImageHandle]):
+class Patches(Input[ImageHandle], Opens, Restores[ImageHandle], Covers):
     """Pictures in: (size, size, channels) bytes, with the mean and deviation of each channel of the training data."""
 
     name = INPUT
@@ -222,6 +222,25 @@ class Patches(Input[ImageHandle], Opens, Restores[ImageHandle]):
         picture = np.broadcast_to(pixels[0], (*pixels.shape[1:3], 3)) if len(pixels) else None
         count = self.how.size // self.how.patch
         return View.of_picture(picture, (count, count), int(Marks.FIRST in self.marks))
+
+    def coverable(self, source: ImageHandle, view: View) -> list[Coverable]:  # noqa: ARG002
+        """Return the places of the network's grid."""
+        rows, columns = view.grid or (0, 0)
+        first = len(view.names) - rows * columns
+        return [Coverable(view.names[i], (i,)) for i in range(first, len(view.names))]
+
+    def cover(self, source: ImageHandle, view: View, part: Coverable) -> ImageHandle:
+        """Return the picture with the mean colour of the training data at a place."""
+        from PIL import Image
+
+        assert view.grid is not None
+        pixels, (rows, columns), size = self._pixels(source)[0].copy(), view.grid, self.how.size
+        row, column = divmod(part.vectors[0] - (len(view.names) - rows * columns), columns)
+        down, across = ((n * size // of, (n + 1) * size // of) for n, of in ((row, rows), (column, columns)))
+        pixels[slice(*down), slice(*across)] = np.round(255 * np.asarray(self.mean))
+        file = io.BytesIO()
+        Image.fromarray(pixels[..., 0] if self.how.channels == 1 else pixels).save(file, "PNG")
+        return ImageHandle(str(source), content=file.getvalue())
 
     def text(self, source: ImageHandle) -> str:
         return str(source)

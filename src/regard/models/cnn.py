@@ -91,7 +91,7 @@ def cnn(
         if shape.marks:
             raise ValueError("a CNN has no class token: set output.pooling to mean or attention")
         if min(shape.rows, shape.columns) < 2 ** (stages - 1):
-            raise ValueError(f"model.stages={stages} halves {shape.rows} pixels too often: make it less")
+            raise ValueError(f"model.stages={stages} halves {shape.rows} pixels too often: reduce it")
         return ConvolutionalStages(shape.channels, widths, layers, residual=residual, norm=norm, dropout=dropout)
 
     return Stem(width, None, dropout, pixels=pixels), nn.Identity()

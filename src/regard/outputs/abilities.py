@@ -106,6 +106,14 @@ class Poses(ABC):
         """Return what somebody may ask first, made from a source of the data."""
 
 
+class Believes(ABC):
+    """It says how probable it finds each element of a given answer."""
+
+    @abstractmethod
+    def beliefs(self, passes: Passes, sources: Sequence[Any], answer: Any) -> NDArray[np.float64]:
+        """Return the probability of each element of an answer to each of some sources, (sources, elements)."""
+
+
 class Features(ABC):
     """It has a vector for each source, in which things that are alike lie near each other."""
 

@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -17,7 +18,8 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 
 import regard
-from regard.serving import clients
+from regard.serving import clients, page
+from regard.serving.browsing import Browser
 from regard.serving.pool import WorkerPool
 from regard.serving.queue import Refused
 from regard.serving.requests import Bytes, RequestLimits, Service, Strict, json_body, options_of
@@ -80,7 +82,8 @@ class Walls:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message["headers"], *HEADERS]}
+                own = {name.lower() for name, _ in message["headers"]}  # the page has a policy of its own
+                message = {**message, "headers": [*message["headers"], *(h for h in HEADERS if h[0] not in own)]}
             await send(message)
 
         async def limited() -> Message:
@@ -101,7 +104,8 @@ class Walls:
                 raise Refused(400, "content-length: expected a number.")
             if length > self.limits.body:
                 raise Refused(413, f"The body is too large: expected at most {self.limits.body:,} bytes.")
-            self._known(scope["path"], headers)
+            if scope["method"] != "GET" or scope["path"] not in page.OPEN:
+                self._known(scope["path"], headers)
             await self.app(scope, limited, told)
         except Refused as refused:
             if not status:
@@ -135,17 +139,21 @@ def rendered(refused: Refused, path: str) -> Response:
 class PredictBody(Strict):
     """A request of `POST /v1/predict`."""
 
-    model: str | None = Field(None, description="the model's name; may be left out where there is one", max_length=200)
+    model: str | None = Field(None, description="the model's name; optional if there is only one", max_length=200)
     input: str | Bytes | list[str | Bytes] = Field(description="a text or bytes, or several")
     attention: bool = Field(False, description="add where the model looked")
-    deadline: float | None = Field(None, gt=0, le=3600, description="seconds after which the answer is of no use")
+    deadline: float | None = Field(None, gt=0, le=3600, description="deadline in seconds")
     options: dict[str, Any] = Field(default_factory=dict, description="beam, n_best, longest, seed …")
 
 
 def build(
-    pool: WorkerPool, limits: RequestLimits, tokens: tuple[str, ...] = (), languages: tuple[str, str] | None = None
+    pool: WorkerPool,
+    limits: RequestLimits,
+    tokens: tuple[str, ...] = (),
+    languages: tuple[str, str] | None = None,
+    browsed: tuple[Path, ...] = (),
 ) -> FastAPI:
-    """Return the application over a pool of workers."""
+    """Return the application over a pool of workers; `browsed` are folders whose runs the page lists."""
 
     @asynccontextmanager
     async def life(_: FastAPI) -> Any:
@@ -163,7 +171,7 @@ def build(
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
         kind = "not_found" if error.status_code == 404 else "invalid_request_error"
-        found = {404: "There is nothing here.", 405: "This method is not allowed here."}
+        found = {404: "There is no such path.", 405: "This method is not allowed here."}
         message = found.get(error.status_code, "The request cannot be read.")
         return rendered(Refused(error.status_code, message, kind=kind), request.url.path)
 
@@ -211,6 +219,7 @@ def build(
     async def docs() -> Response:
         return HTMLResponse(page_of(app.openapi()))
 
+    page.add(app, service, Browser(browsed, pool.order.runs))
     clients.add(app, service, languages)
     return app
 

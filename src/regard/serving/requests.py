@@ -92,7 +92,7 @@ def refuse_lone(found: Any) -> None:
     """Refuse half a surrogate pair anywhere: UTF-8 cannot write it."""
     if isinstance(found, str):
         if LONE.search(found):
-            raise Refused(400, "A string holds half a surrogate pair, which is no text.")
+            raise Refused(400, "A string holds half a surrogate pair, which is not text.")
     elif isinstance(found, dict):
         for key, value in found.items():
             refuse_lone(key)

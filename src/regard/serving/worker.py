@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from regard.errors import UserError
+from regard.serving import looking
 
 if TYPE_CHECKING:
     from regard.runs.model import Model
@@ -89,6 +90,7 @@ class Worker:
             "options": sorted(task.output.options - {"alignment"}),
             "draws": task.output.draws,
             "files": [str(path) for path in model.config.data.train],
+            **looking.facts(model),
         }
 
     def work(self, message: Mapping[str, Any]) -> None:
@@ -136,6 +138,8 @@ class Worker:
     def _source(self, model: Model, job: Mapping[str, Any]) -> Any:
         from regard.inputs.input import Opens
 
+        if job["media"] == looking.MEDIA:
+            return looking.source_of(model, json.loads(job["content"]), self.longest)
         if job["media"] == TEXT:
             if model.task.input.alphabet is None:
                 raise UserError(f"This model reads {model.task.input.noun}, and this is a text.")
@@ -148,6 +152,8 @@ class Worker:
 
     def _answers(self, model: Model, sources: list[tuple[int, Any]], message: Any) -> list[tuple[int, dict[str, Any]]]:
         task, options = model.task, message["options"]
+        if message["wants"] == "look":
+            return [(n, looking.look(model, source, message["jobs"][n]["content"])) for n, source in sources]
         if message["wants"] == "attention":
             return [(number, self._looked(task, source, options)) for number, source in sources]
         if message["wants"] == "stream":

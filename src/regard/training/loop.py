@@ -126,6 +126,8 @@ class Trainer:
                 if self.stop:
                     self.saver.save(must=True)
                     raise Interrupted
+            if not self._spent():
+                self.progress.say(f"stopped early: {self._early()}")
 
     def _agree(self) -> None:
         """Make all processes stop together, by the clock of the first."""
@@ -240,7 +242,7 @@ class Trainer:
             self.saver.save()
             raise UserError(
                 f"The loss was not finite for {self.at.bad} steps in a row, last at {where}: the state is kept in "
-                f"{self.run / 'state'}; look at these rows, or begin another run (-o) with a lower training.rate."
+                f"{self.run / 'state'}; check these rows, or start another run (-o) with a lower training.rate."
             )
 
     def _foretell(self) -> None:
@@ -280,8 +282,8 @@ class Trainer:
             )
         return memory.shortage(
             lambda: (
-                f"Out of memory at step {self.at.step}: what was saved before is in {self.run / 'state'}; make room "
-                "and give the same command, or begin another run (-o) with"
+                f"Out of memory at step {self.at.step}: the last state is in {self.run / 'state'}; free some memory "
+                "and run the same command again, or start another run (-o) with"
             ),
             self.how,
         )
@@ -298,17 +300,17 @@ class Trainer:
             at.steps = steps
 
     def _every(self) -> int:
-        return self.how.every or max(10, (self.at.steps or 2500) // validation.TIMES)
+        return self.how.every or max(10, (self.at.steps or validation.STEPS) // validation.TIMES)
 
     def _finished(self) -> bool:
-        spent = self.how.minutes is not None and self.at.seconds > 60 * self.how.minutes
-        done = self.at.steps is not None and self.at.step >= self.at.steps
-        return done or spent or (self.how.ceiling and self._perfect()) or self.at.stale >= self.how.patience
+        return self._spent() or bool(self._early())
 
-    def _perfect(self) -> bool:
-        """Return True if the last validations on all items could not have been better."""
-        last = [entry for entry in self.at.history if entry.get("items") == len(self.some.items)][-validation.SURE :]
-        return len(last) == validation.SURE and all(entry.get("perfect") for entry in last)
+    def _spent(self) -> bool:
+        late = self.how.minutes is not None and self.at.seconds > 60 * self.how.minutes
+        return late or (self.at.steps is not None and self.at.step >= self.at.steps)
+
+    def _early(self) -> str:
+        return validation.early(self.at, self.how, len(self.some.items))
 
     # ---- validation -----------------------------------------------------------------------------------------------
 
@@ -341,14 +343,13 @@ class Trainer:
             self.saver.publish()
             self.board.add(entry)
         shown = None if answer is None else (*self.task.said(self.some.items[0]), answer)
-        self.progress.validated(self.at, entry, scores[0] if scores else None, shown, len(self.some.items))
+        self.progress.validated(self.at, entry, scores, shown, len(self.some.items))
 
     def _rank(self, scores: list[Score], *, kept: bool) -> bool:
         """Compare metrics on all items with the best so far; return True if they could not be better.
 
         Ties of the first metric are broken by the next: at the beginning nothing may be right, yet ever less wrong.
-        Without metrics the last is the best, and among several at the ceiling the one trained longest. Validations
-        before the regular ones do not count as ones without a better score.
+        Without metrics the last is the best, and among several at the ceiling the one trained longest.
         """
         at, found = self.at, metrics.ranked(scores)
         perfect = bool(scores) and metrics.at_ceiling(scores[0])
@@ -356,9 +357,7 @@ class Trainer:
         if improved and kept:
             at.best, at.best_step = found, at.step
         if improved:
-            at.stale = 0
-        elif at.step % self._every() == 0:
-            at.stale += at.whole
+            at.better_step, at.better_seconds = at.step, at.seconds
         return perfect
 
     def _scores(self, weights: dict[str, Tensor]) -> tuple[list[Score], str | None, int]:
@@ -409,8 +408,8 @@ class Trainer:
         self.at.items, self.at.whole = validation.planned(count, each, between)
         if self.at.whole > 1:
             self.progress.say(
-                f"validations look at {self.at.items:,} of {count:,} items, each {self.at.whole}th and the last at "
-                "all of them: so they take at most a tenth of the time"
+                f"validations use {self.at.items:,} of {count:,} items; each {self.at.whole}th and the last use all: "
+                "validation takes at most a tenth of the time"
             )
 
     def _evaluated(self, held: Held, samples: int = 0) -> tuple[list[Score], list[str]]:
@@ -454,7 +453,7 @@ class Trainer:
         network.eval()
         scores, _ = self._evaluated(self.some, metrics.SAMPLES)
         better, why = metrics.as_good(scores[0], self.at.best)
-        if self._perfect() and not metrics.at_ceiling(scores[0]):
+        if validation.perfect(self.at, len(self.some.items)) and not metrics.at_ceiling(scores[0]):
             better, why = False, "not kept: the best is at its ceiling"
         self.progress.say(
             f"average of the last {len(paths)} checkpoints: {scores[0].name} {scores[0].value:.2f}, {why}"

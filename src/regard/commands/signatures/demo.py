@@ -13,8 +13,8 @@ from regard.errors import UserError
 def demo(
     job: Annotated[str, typer.Argument(metavar="[dates|scenes|morse|communities]", help="read dates in many languages, describe pictures, read Morse code, or name everybody's community in a network of friends")] = "dates",
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="run folder; runs/demo for dates, else runs/ and the name of the job")] = None,
-    minutes: Annotated[float | None, typer.Option(help="time for training; 2 for dates, 4 for scenes and morse, 1 for communities")] = None,
-    seed: Annotated[int, typer.Option(help="of the data and the training of scenes and morse")] = 1,
+    minutes: Annotated[float | None, typer.Option(help="minutes of training; 2 for dates, 4 for scenes and morse, 1 for communities")] = None,
+    seed: Annotated[int, typer.Option(help="random seed of data and training, for scenes and morse")] = 1,
 ) -> None:  # fmt: skip
     """Learn to read dates in many languages, to describe pictures, to read Morse code or to find communities, and draw
     where it looked.

@@ -13,7 +13,7 @@ from regard.errors import UserError
 
 def export(
     run: Run,
-    to: Annotated[str, typer.Option("--to", metavar="huggingface|ctranslate2", help="the layout that is written")],
+    to: Annotated[str, typer.Option("--to", metavar="huggingface|ctranslate2", help="format to write")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="a new folder")],
 ) -> None:
     """Write a model in the layout of another program, read it back and compare.

@@ -27,7 +27,7 @@ from regard.inspection.scenes import refuse_crowd, sketch
 from regard.inspection.view import Drawing, View, refuse_unseeable
 from regard.models.encoder import Each
 from regard.network import Network
-from regard.outputs.abilities import Chooses, Details, Features, Guesses, Invariant, Joins
+from regard.outputs.abilities import Believes, Chooses, Details, Features, Guesses, Invariant, Joins
 from regard.outputs.classify.head import ClassifyHead, OneState, label_loss
 from regard.outputs.classify.network import pooled, terms_of
 from regard.outputs.classify.numbers import Estimates
@@ -47,7 +47,7 @@ class Label:
     probabilities: dict[str, float]
 
 
-class Classify(Supervised[Label], Chooses, Joins, Details, Guesses, Invariant, Features):
+class Classify(Supervised[Label], Chooses, Joins, Details, Invariant, Features, Believes, Guesses):
     """Labels out. A row that is too long is read in parts, whose probabilities are averaged."""
 
     does, reads = "labels texts", "classify"
@@ -99,7 +99,7 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Guesses, Invariant, F
         """Refuse to answer together with a model of other labels."""
         del passes, other
         if output.classes.names != self.classes.names:
-            raise UserError(f"{name} has other labels: models answer together that choose from the same ones.")
+            raise UserError(f"{name} has other labels: an ensemble needs models with the same labels.")
 
     def answers(self, passes: Passes, sources: Sequence[Any], how: Any, first: int = 0) -> list[Label]:
         del how, first
@@ -129,6 +129,11 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Guesses, Invariant, F
             return np.asarray(passes.network.scores(batch)[:, 0].double().softmax(-1).cpu())
 
         return [np.mean(parts, 0) if parts else None for parts in passes.in_parts(rows, work)]
+
+    def beliefs(self, passes: Passes, sources: Sequence[Any], answer: Label) -> NDArray[np.float64]:
+        number = self.classes.names.index(answer.label)
+        found = self.probabilities(passes, passes.input.encode(sources))
+        return np.array([[0.0 if shares is None else shares[number]] for shares in found])
 
     def features(self, passes: Passes, sources: Sequence[Any]) -> NDArray[np.float64]:
         """Return the pooled state of each source, from which the output layer chooses."""

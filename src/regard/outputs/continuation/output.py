@@ -38,7 +38,7 @@ from regard.models.mechanism import endless
 from regard.models.settings import GptKind, RecurrentLanguageKind
 from regard.models.transformer_xl import transformer_xl
 from regard.network import Network, table_of
-from regard.outputs.abilities import Details, Guesses, Invariant, Streams, Stretches
+from regard.outputs.abilities import Believes, Details, Guesses, Invariant, Streams, Stretches
 from regard.outputs.continuation import settings
 from regard.outputs.continuation.head import ContinueHead
 from regard.outputs.continuation.settings import FARTHER, ContinueSettings
@@ -84,7 +84,7 @@ class Continuation:
     ranked: tuple[tuple[str, float], ...] = ()
 
 
-class Continue(Output[Continuation], Streams, Details, Guesses, Stretches, Invariant):
+class Continue(Output[Continuation], Streams, Details, Invariant, Believes, Guesses, Stretches):
     """Longer texts out. Elements are drawn: the same seed and place in the input give the same continuation."""
 
     does, reads = "continues texts", "continue"
@@ -246,6 +246,17 @@ class Continue(Output[Continuation], Streams, Details, Guesses, Stretches, Invar
             **draws,
         )
 
+    def beliefs(self, passes: Passes, sources: Sequence[Any], answer: Continuation) -> NDArray[np.float64]:
+        """Return the probability of each element of a continuation after each of some texts."""
+        if not answer.ids:
+            return np.zeros((len(sources), 0))
+        found, head = [], _head(passes.network)
+        for source in sources:
+            ids = [*self.prompt(passes.input, source), *answer.ids][-max(self.context + 1, len(answer.ids) + 1) :]
+            nats = head.surprise(passes.network, ids, self.context, max(1, self.context // 2))
+            found.append(np.exp(-np.asarray(nats[-len(answer.ids) :], np.float64)))
+        return np.stack(found)
+
     def as_target(self, answer: Continuation) -> str:
         return answer.text
 
@@ -327,7 +338,10 @@ class Continue(Output[Continuation], Streams, Details, Guesses, Stretches, Invar
         room = min(self.how.longest, SAID, self.context - count)
         if answer is None and room:
             return self.answers(passes, [source], replace(self.how, longest=room))[0]
-        return Continuation(given, [], 0.0, given)
+        before, ids = self.prompt(passes.input, source), self.prompt(passes.input, given)
+        if answer is None or ids[: len(before)] != before:  # the last element of the text is written otherwise
+            return Continuation(given, [], 0.0, given)
+        return Continuation(given, ids[len(before) :], 0.0, source)
 
     def exhibit(self, passes: Passes, source: Any, answer: Continuation, looked: Looked) -> Exhibit:
         """Show the text and its continuation: each element looked at those before it."""
@@ -342,7 +356,8 @@ class Continue(Output[Continuation], Streams, Details, Guesses, Stretches, Invar
         if answer.ids:
             title = f"{answer.given} → {answer.text.removeprefix(answer.given)}".replace("\n", " ⏎ ")
         drawing = Drawing(weights[-1].mean(0), names, names, title, heads=(weights, names, names))
-        return Exhibit.of(View(names), View(names), maps, answer.text, drawing)
+        shown = Exhibit.of(View(names), View(names), maps, answer.text, drawing)
+        return replace(shown, elements=range(len(names) - len(answer.ids), len(names)))
 
     # ---- what must hold -------------------------------------------------------------------------------------------
 

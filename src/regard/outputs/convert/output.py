@@ -47,7 +47,7 @@ from regard.models.settings import ConvolutionPair, OwnEncoder, TransformerPair
 from regard.models.show_attend_tell import show_attend_tell
 from regard.models.transformer import transformer
 from regard.network import Network, table_of
-from regard.outputs.abilities import Guesses, Invariant, Joins, Learns, Refuses, Settles
+from regard.outputs.abilities import Believes, Guesses, Invariant, Joins, Learns, Refuses, Settles
 from regard.outputs.convert import settings
 from regard.outputs.convert.ctc import CTC
 from regard.outputs.convert.head import ConvertHead, Written
@@ -59,7 +59,8 @@ FINIS = "∎"  # the end in pictures: a sign that the font has which comes with 
 PARTS = ("words", *SUB_WORDS)  # levels whose tokens may be parts of a word
 PLACES = 1024  # a draw is governed by its place among so many
 LONGEST = " of it and of its answer (4 × data.longest)"  # tokens that can be shown
-STRANGE = "models answer together that were trained on the same data with the same settings of tokens"
+SEVERAL = 32  # sources whose probabilities are computed together
+STRANGE = "only models with the same data and token settings can be an ensemble"
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Search:
 Engine = Callable[[Passes, list[Row], Search, list[int]], list[list[Conversion]]]
 
 
-class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Guesses, Invariant):
+class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invariant, Believes, Guesses):
     """Sequences out. `longest` is the most elements of a source."""
 
     does, reads = "converts sequences", "convert"
@@ -319,6 +320,16 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Guesses,
         ours = passes.input.contents() | self.contents()
         if ours != other.input.contents() | output.contents():
             raise UserError(f"{name} has another vocabulary: {STRANGE} and other seeds or networks.")
+
+    def beliefs(self, passes: Passes, sources: Sequence[Any], answer: Conversions) -> NDArray[np.float64]:
+        """Return p(y_i | y_<i, x) of each token of the best answer, and of its end."""
+        found = []
+        for first in range(0, len(sources), SEVERAL):
+            some = sources[first : first + SEVERAL]
+            batch = self.known(passes, some, [answer] * len(some))
+            shares = passes.scores(batch).double().softmax(-1).cpu()
+            found.append(shares.gather(-1, batch.target.ids.unsqueeze(-1)).squeeze(-1))
+        return np.asarray(torch.cat(found))
 
     def as_target(self, answer: Conversions) -> str:
         return answer[0].text
