@@ -44,6 +44,7 @@ class Use(Enum):
     LABEL = "labels all of them together"
     STREAM = "predicts the next one"
     BLANKS = "predicts hidden ones"
+    PLACES = "finds things among them"
     SELF = "makes them again"
 
 
@@ -198,6 +199,35 @@ class Opens(ABC):
     @abstractmethod
     def open(self, content: bytes, media: str) -> Any:
         """Return the thing that these bytes hold; `media` is what the sender says they are."""
+
+
+class Window(NamedTuple):
+    """The part of a picture that is read, in its pixels; it may reach beyond the picture."""
+
+    left: float
+    top: float
+    wide: float
+    tall: float
+
+    def shares(self, edges: NDArray[Any]) -> NDArray[Any]:
+        """Return edges (n, 4) in pixels as shares of the window."""
+        corner, size = [self.left, self.top] * 2, [self.wide, self.tall] * 2
+        found: NDArray[Any] = (edges - corner) / size
+        return found
+
+    def pixels(self, shares: NDArray[Any]) -> NDArray[Any]:
+        """Return edges (n, 4) as shares of the window in pixels."""
+        corner, size = [self.left, self.top] * 2, [self.wide, self.tall] * 2
+        found: NDArray[Any] = shares * size + corner
+        return found
+
+
+class Framed(ABC):
+    """An input whose vectors lie on a grid over a picture."""
+
+    @abstractmethod
+    def window(self, source: Any) -> Window:
+        """Return the part of a picture that the grid covers."""
 
 
 class Covers(ABC):

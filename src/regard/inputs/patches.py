@@ -19,17 +19,18 @@ from torch import Tensor, nn
 
 from regard.attention import Context
 from regard.config import Section
+from regard.data.box_forms import recognise_boxes
 from regard.data.draws import Draws
 from regard.data.format import Format
 from regard.data.images import INPUT, recognise_images
-from regard.data.pixels import ImageHandle, decoded, fault_of, fitted, named, size_of
+from regard.data.pixels import ImageHandle, decoded, fault_of, fitted, fitting, named, size_of
 from regard.data.recognition import Files
 from regard.data.store import Field
 from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.inputs import augmentation, picture_choice
 from regard.inputs.augmentation import Variations
-from regard.inputs.input import RESTORED, Chosen, Covers, Input, Opens, Restores, Row, Source, Use
+from regard.inputs.input import RESTORED, Chosen, Covers, Framed, Input, Opens, Restores, Row, Source, Use, Window
 from regard.inspection.view import Coverable, View
 from regard.layers.dropout import Dropout
 from regard.layers.stem import Marks, Shape, Stem
@@ -65,7 +66,7 @@ class LabelledPictureSettings(PictureSettings):
     )
 
 
-class Patches(Input[ImageHandle], Opens, Restores[ImageHandle], Covers):
+class Patches(Input[ImageHandle], Opens, Framed, Restores[ImageHandle], Covers):
     """Pictures in: (size, size, channels) bytes, with the mean and deviation of each channel of the training data."""
 
     name = INPUT
@@ -91,6 +92,9 @@ class Patches(Input[ImageHandle], Opens, Restores[ImageHandle], Covers):
 
     @classmethod
     def recognise(cls, files: Files, task: str | None) -> Format | None:
+        boxes = recognise_boxes(files.paths, task)
+        if boxes is not None or task == "detect":  # labels and captions are no boxes
+            return boxes
         return recognise_images(files.paths, lambda: files.samples, task)
 
     @classmethod
@@ -152,6 +156,12 @@ class Patches(Input[ImageHandle], Opens, Restores[ImageHandle], Covers):
         if not source.path:
             return np.zeros((0, how.size, how.size, how.channels), np.uint8)
         return fitted(decoded(source, how.size), how.size, how.channels, how.fit)[None]
+
+    def window(self, source: ImageHandle) -> Window:
+        if not source.path:
+            return Window(0, 0, 1, 1)
+        rows, columns, _ = size_of(source)
+        return Window(*fitting(rows, columns, self.how.fit))
 
     def units(self, row: Row) -> int:
         return len(row[0])

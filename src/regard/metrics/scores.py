@@ -33,6 +33,8 @@ _LABELS = {
     "spearman": "Spearman correlation",
     "span_f1": "span F1",
     "segment_f1": "segment F1",
+    "map50": "mAP50",
+    "map50_95": "mAP50:95",
 }  # the others are called what their names say
 _DECIMALS = {"cross_entropy": 4, "bits_per_character": 4, "perplexity": 3}  # 2 for all others
 

@@ -50,6 +50,8 @@ async def _infer(service: Service, request: Request, name: str | None) -> Respon
             "top_p": parameters.get("top_p"),
             "seed": parameters.get("seed"),
         }
+    if facts["task"] == "detect":
+        options["threshold"] = parameters.get("threshold")
     chosen = options_of(options, facts["options"])
     texts = [_blank(thing) if facts["task"] == "fill" and isinstance(thing, str) else thing for thing in things]
     found = await service.answers(request, service.jobs(name, texts, chosen, drawn=facts["draws"]))
@@ -87,6 +89,8 @@ def _shaped(answer: dict[str, Any], task: str, parameters: dict[str, Any]) -> An
         return shares[:top] if isinstance(top, int) and top > 0 else shares
     if task == "tag":
         return _entities(answer)
+    if task == "detect":
+        return [_detected(each) for each in answer["annotations"]]
     if task == "convert":
         return {"translation_text": answer["answers"][0]["text"], "generated_text": answer["answers"][0]["text"]}
     if task == "continue":
@@ -104,6 +108,13 @@ def _shaped(answer: dict[str, Any], task: str, parameters: dict[str, Any]) -> An
             if one["words"]
         ]
     raise Refused(400, f"model: the task {task} has no form in this protocol; use /v1/predict.")
+
+
+def _detected(each: dict[str, Any]) -> dict[str, Any]:
+    """Return a thing with its edges in whole pixels."""
+    x, y, width, height = each["bbox"]
+    edges = {"xmin": round(x), "ymin": round(y), "xmax": round(x + width), "ymax": round(y + height)}
+    return {"label": each["category"], "score": each["score"], "box": edges}
 
 
 def _entities(answer: dict[str, Any]) -> list[dict[str, Any]]:

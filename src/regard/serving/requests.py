@@ -23,7 +23,7 @@ LONE = re.compile("[\ud800-\udfff]")
 POLL = 0.25  # seconds between two looks whether the client is still there
 NUMBERS: dict[str, tuple[float, float]] = {
     "beam": (1, 32), "n_best": (1, 32), "minimum": (0, 4096), "longest": (1, 4096), "seed": (0, 10**12),
-    "length_penalty": (0, 10), "temperature": (0.01, 100), "top_k": (1, 10**6), "top_p": (1e-6, 1),
+    "length_penalty": (0, 10), "temperature": (0.01, 100), "top_k": (1, 10**6), "top_p": (1e-6, 1), "threshold": (0, 1),
 }  # fmt: skip
 WHOLE = ("beam", "n_best", "minimum", "longest", "seed", "top_k")
 M = TypeVar("M", bound=BaseModel)

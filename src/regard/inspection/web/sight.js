@@ -213,6 +213,7 @@ class Looking {
       this.panels[side]?.show({
         chosen: choice && (own || both) ? choice.index : null, weights: choice && (!own || both) ? vector : null, most,
         struck: this.struck(side), removed: this.removed(), said: side === "rows" ? said : -1,
+        looking: choice && !own && this.current[choice.side] === "target" ? choice.index : -1,
       });
     }
     if (choice) this.tellChoice(choice);
