@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from regard.comparison.cells import Cell
-from regard.comparison.compare import Budget, Comparison, Files, compare
+from regard.comparison.compare import Budget, Comparison, DataFiles, compare
 from regard.comparison.variants import Variant, every_combination
 from regard.errors import UserError
 from regard.runs.model import load
@@ -41,7 +41,9 @@ def write_words(path: Path, count: int, seed: int) -> str:
 
 
 def asked(folder: Path, variants: list[Variant], **more: Any) -> Comparison:
-    files = Files([write_words(folder / "words.tsv", 300, 0)], test=[write_words(folder / "test.tsv", 120, 1)], set=SET)
+    files = DataFiles(
+        [write_words(folder / "words.tsv", 300, 0)], test=[write_words(folder / "test.tsv", 120, 1)], set=SET
+    )
     return Comparison(files, variants, folder / "compared", **{"budget": Budget(steps=30), "jobs": 2, **more})
 
 

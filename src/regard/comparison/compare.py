@@ -34,7 +34,7 @@ Configs = list[tuple[Variant, Config]]
 
 
 @dataclass(frozen=True)
-class Files:
+class DataFiles:
     """The data, and how it is read."""
 
     data: Sequence[str]
@@ -48,7 +48,7 @@ class Files:
 
 @dataclass(frozen=True)
 class Budget:
-    """What each training may spend: minutes, steps or FLOPs; none of them: what its settings say."""
+    """The budget of each training: minutes, steps or FLOPs; none of them: what its settings say."""
 
     minutes: float | None = None
     steps: int | None = None
@@ -85,7 +85,7 @@ class Budget:
 class Comparison:
     """All that a comparison is told."""
 
-    files: Files
+    files: DataFiles
     variants: Sequence[Variant]
     folder: Path
     budget: Budget = field(default_factory=Budget)

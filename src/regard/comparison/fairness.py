@@ -1,4 +1,4 @@
-"""What was held equal, how far each variant misses it, and what may make the comparison misleading."""
+"""Fairness: what was held equal, how far each variant misses it, and what may make the comparison misleading."""
 
 from __future__ import annotations
 

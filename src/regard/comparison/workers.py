@@ -26,7 +26,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 
 @dataclass(frozen=True)
 class Work:
-    """How a cell is worked on."""
+    """The way a cell is worked on: threads, lengths to evaluate on, and the file of its log."""
 
     threads: int
     lengths: tuple[int, ...]

@@ -43,13 +43,13 @@ def compare(
 
     from regard.comparison import report
     from regard.comparison import variants as wanted
-    from regard.comparison.compare import Budget, Comparison, Files
+    from regard.comparison.compare import Budget, Comparison, DataFiles
     from regard.comparison.compare import compare as comparing
 
     if bool(vary) == bool(variants):
         raise typer.BadParameter("expected --vary KEY=A,B or --variants FILE.yaml, one of them")
     asked = Comparison(
-        Files(data, valid or (), test or (), task, set or (), format or "", columns or ""),
+        DataFiles(data, valid or (), test or (), task, set or (), format or "", columns or ""),
         wanted.every_combination(vary) if vary else wanted.named(Path(str(variants))),
         output,
         Budget(minutes, steps, flops),
