@@ -240,7 +240,7 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         ) <= most:
             return
         why = f"{held} {table - 1}" if table is not None and most < self.longest else "4 × data.longest"
-        raise UserError(f"The text {text[:30]!r} … is too long: {count:,} tokens, expected at most {most:,} ({why}).")
+        raise UserError(f"The text is too long: {count:,} tokens, expected at most {most:,} ({why}).")
 
     def answers(self, passes: Passes, sources: Sequence[Any], how: Search, first: int = 0) -> list[Conversions]:
         """Return the best answers to each source; an empty source has an empty answer."""
@@ -432,7 +432,7 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         else:
             one = Conversion(answer, 0.0, 0.0, True, self.vocabulary.encode(answer.strip()))
         if not one.ids and answer is None:
-            raise UserError(f"The model's answer to {text!r} is empty: look at an answer of yours with --answer.")
+            raise UserError("The model's answer is empty: look at an answer of yours with --answer.")
         if not one.ids:
             raise UserError("--answer is empty, expected an answer to look at.")
         refuse_unseeable(text, len(one.ids), self.longest, why=LONGEST)
