@@ -20,6 +20,7 @@ import typer
 from regard.commands.signatures import (
     average,
     check,
+    compare,
     demo,
     evaluate,
     export,
@@ -67,6 +68,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "info": (info.info, "Show what a run is: its data, settings, size and scores."),
     "check": (check.check, "Find faults in data, settings or a run."),
     "plan": (plan.plan, "Show what a training will cost."),
+    "compare": (compare.compare, "Compare variants under equal budgets, with several seeds."),
     "serve": (serve.serve, "Serve models over HTTP."),
     "average": (average.average, "Average the last checkpoints of a run."),
     "import": (take_up.take_up, "Import a published model."),

@@ -22,7 +22,7 @@ from regard.runs import settings
 from regard.runs.build import weightless
 from regard.runs.model import refuse_missing, settings_in
 from regard.training import calibration, rehearsal
-from regard.training.rehearsal import TYPICAL, Sample
+from regard.training.rehearsal import TYPICAL, Rehearsal
 from regard.training.train import is_run, settle
 
 LENGTHS = (256, 512)  # at which attention is traced: what grows faster than the rest is then known
@@ -31,11 +31,11 @@ BAR = 48  # signs
 
 
 @dataclass(frozen=True)
-class Plan:
+class CostPlan:
     """The cost of a training: of a mean step, of a process's memory, and from … to … seconds in all."""
 
     name: str
-    sample: Sample
+    sample: Rehearsal
     machine: Machine
     step: StepCost
     needs: dict[tuple[str, int], Need]  # by the way of sharing, and the number of processes
@@ -69,8 +69,8 @@ def plan(
     price: float | None = None,
     format: str = "",
     columns: str = "",
-) -> Plan:
-    """Plan the training of files, of settings or of a run; `length` is assumed where the data is not there."""
+) -> CostPlan:
+    """CostPlan the training of files, of settings or of a run; `length` is assumed where the data is not there."""
     machine = None if on == "this" else machine_of(on)
     sample = _sample([*data], task, changes, length, format=format, columns=columns)
     if not len(sample.rows):
@@ -84,12 +84,12 @@ def plan(
     if price is not None:
         machine = machine.model_copy(update={"price": price})
     needs = _needs(sample, machine, own=on == "this")
-    return Plan(data[0], sample, machine, step, needs, (each[0], each[1]), _dominates(sample, step))
+    return CostPlan(data[0], sample, machine, step, needs, (each[0], each[1]), _dominates(sample, step))
 
 
 def _sample(
     data: list[str], task: str | None, changes: Sequence[str], length: int, *, format: str, columns: str
-) -> Sample:
+) -> Rehearsal:
     if is_run(data):
         run = Path(data[0])
         refuse_missing(run, "config.yaml")
@@ -103,13 +103,13 @@ def _sample(
     return rehearsal.of_files(config, seen.count if seen else None)
 
 
-def _this(sample: Sample) -> Machine:
+def _this(sample: Rehearsal) -> Machine:
     """Return this machine; what it reaches is measured, not looked up."""
     place = memory.here(torch.device("cpu"), sample.task.network, sample.count)
     return Machine(name="this machine", teraflops=1, gigabytes=place.there / 1e9)
 
 
-def _needs(sample: Sample, machine: Machine, *, own: bool) -> dict[tuple[str, int], Need]:
+def _needs(sample: Rehearsal, machine: Machine, *, own: bool) -> dict[tuple[str, int], Need]:
     """Return the need of a process by the way of sharing and the number of processes: one, and all."""
     found = {}
     for processes in sorted({1, 2 if own else 1, machine.devices}):
@@ -123,7 +123,7 @@ def _needs(sample: Sample, machine: Machine, *, own: bool) -> dict[tuple[str, in
     return found
 
 
-def _dominates(sample: Sample, step: StepCost) -> float | None:
+def _dominates(sample: Rehearsal, step: StepCost) -> float | None:
     """Return the length from which attention itself is more than half of a step; ∞ if it never is.
 
     A row is repeated to two lengths; what is linear and what is square in them follows from both. Only texts can be
@@ -153,12 +153,12 @@ def _dominates(sample: Sample, step: StepCost) -> float | None:
 # ---- in words --------------------------------------------------------------------------------------------------------
 
 
-def render(found: Plan) -> str:
+def render(found: CostPlan) -> str:
     """Return a plan as text."""
     return "\n".join(_lines(found))
 
 
-def _lines(found: Plan) -> Iterator[str]:
+def _lines(found: CostPlan) -> Iterator[str]:
     machine, how = found.machine, found.sample.config.training
     each = f" × {machine.devices}" if machine.devices > 1 else ""
     yield f"{found.name} on {machine.name}"
@@ -192,7 +192,7 @@ def _lines(found: Plan) -> Iterator[str]:
         yield f"  {100 * share:.0f} % of the time at best: --set training.precision=bfloat16"
 
 
-def _parts(found: Plan) -> Iterator[str]:
+def _parts(found: CostPlan) -> Iterator[str]:
     weights, parts = parameters(found.sample.task.network), found.step.parts
     names = sorted({*weights, *parts}, key=lambda part: (ORDER.get(part.place, 9), -parts[part]))
     yield f"{'part':36}{'parameters':>14}{'a step, GFLOP':>16}{'share':>8}"
@@ -206,7 +206,7 @@ def _parts(found: Plan) -> Iterator[str]:
 ORDER = {"input": 0, "backbone": 1, "decoder": 2, "output": 3}
 
 
-def _attention(found: Plan) -> Iterator[str]:
+def _attention(found: CostPlan) -> Iterator[str]:
     share = 100 * found.step.looking / max(1, found.step.flops)
     if not found.step.looking:
         yield "no attention: the cost grows in proportion to the length"
@@ -234,7 +234,7 @@ def bar(need: Need) -> str:
     return f"[{filled}{free}] {memory.gigabytes(need.total)} of {memory.gigabytes(need.there)}{over}: {sizes}"
 
 
-def _remedy(found: Plan) -> str:
+def _remedy(found: CostPlan) -> str:
     how, need = found.sample.config.training, found.need
     shared = found.needs["fsdp", found.machine.devices]
     if how.parallel == "ddp" and found.machine.devices > 1 and shared.total <= need.there < need.total:
@@ -244,7 +244,7 @@ def _remedy(found: Plan) -> str:
     return need.remedy(how)
 
 
-def _time(found: Plan) -> Iterator[str]:
+def _time(found: CostPlan) -> Iterator[str]:
     machine, how, (low, high) = found.machine, found.sample.config.training, found.seconds
     total = found.steps * found.step.flops
     epochs = f", {found.steps / found.sample.per_epoch:,.1f} epochs" if found.sample.count else ""
@@ -283,7 +283,7 @@ def power(number: float) -> str:
     return f"{digits}·10{str(int(exponent)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
 
 
-def cheaper(found: Plan) -> list[tuple[str, float]]:
+def cheaper(found: CostPlan) -> list[tuple[str, float]]:
     """Return changes of the model and the share of the operations that is left with each, the least first."""
     model = found.sample.config.model
     tried = []
@@ -303,7 +303,7 @@ def cheaper(found: Plan) -> list[tuple[str, float]]:
     )
 
 
-def _share(found: Plan, change: str, before: float) -> float:
+def _share(found: CostPlan, change: str, before: float) -> float:
     """Return the share of the operations that is left with this change; 1 where it does not go with the rest."""
     try:
         config: Config = settings.override(found.sample.config, [change])

@@ -117,7 +117,7 @@ def _status(key: str) -> int:
 
 @dataclass(frozen=True)
 class Place:
-    """What one process of a training computes on, and how many of them share a batch."""
+    """The device of one process of a training, and how many processes share a batch."""
 
     there: int  # bytes of memory
     processes: int = 1

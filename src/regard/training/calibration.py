@@ -14,7 +14,7 @@ from regard.runs.build import build
 from regard.training import device
 from regard.training.allocator import keep_memory
 from regard.training.optimiser import optimiser
-from regard.training.rehearsal import Sample
+from regard.training.rehearsal import Rehearsal
 
 SECONDS = 5.0  # that a calibration takes, about
 MOST = 2e10  # operations of one measurement: of a larger batch a part is measured
@@ -22,7 +22,7 @@ BATCHES = 9  # that are measured, if there is time
 
 
 @dataclass(frozen=True)
-class Pace:
+class Timing:
     """Seconds for each operation of a pass, and those of a step of the optimiser."""
 
     operation: float
@@ -33,7 +33,7 @@ class Pace:
         return self.update + flops * self.operation
 
 
-def calibrated(sample: Sample) -> Pace:
+def calibrated(sample: Rehearsal) -> Timing:
     """Measure the pace of a training on this machine. Weights are made, and forgotten."""
     keep_memory()
     cpu = torch.device("cpu")
@@ -62,8 +62,8 @@ def calibrated(sample: Sample) -> Pace:
             update, measured = update + time.perf_counter() - middle, measured + 1
         if measured and time.perf_counter() - began > SECONDS:
             break
-    return Pace(spent / max(operations, 1), update / measured)
+    return Timing(spent / max(operations, 1), update / measured)
 
 
-def _flops(sample: Sample, rows: Rows) -> int:
+def _flops(sample: Rehearsal, rows: Rows) -> int:
     return sum(each.flops for each in traces(sample.task, sample.batch(rows)))

@@ -35,7 +35,7 @@ TYPICAL = 30  # tokens of a side where the data is not there
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class Rehearsal:
     """A training as it would be, with some of its rows, `count` in all, and a network that has no weights."""
 
     config: Config
@@ -73,7 +73,7 @@ class Sample:
         return self.count / max(each, 1e-9) / self.config.training.accumulate
 
 
-def of_files(config: Config, pairs: int | None = None, origin: Parts | None = None) -> Sample:
+def of_files(config: Config, pairs: int | None = None, origin: Parts | None = None) -> Rehearsal:
     """Return a rehearsal on the first of the data's rows. `pairs` are there in all; None: they are counted."""
     data, output = config.data, OUTPUTS[config.task]
     examples = read(config, data.train, lambda _: None)
@@ -85,13 +85,13 @@ def of_files(config: Config, pairs: int | None = None, origin: Parts | None = No
     return _sample(config, parts, rows, len(rows) * max(1, pairs) // max(1, seen.count))
 
 
-def of_run(config: Config, run: Path) -> Sample:
+def of_run(config: Config, run: Path) -> Rehearsal:
     """Return a rehearsal of a run, on the rows that it has stored."""
     store = Store.open(run / CACHE / "train", verify=False)
     return _sample(config, load_parts(config, run), StoredRows(store)[: min(SAMPLE, len(store))], len(store))
 
 
-def of_settings(config: Config, length: int = TYPICAL) -> Sample:
+def of_settings(config: Config, length: int = TYPICAL) -> Rehearsal:
     """Return a rehearsal of settings whose files are not there: texts of sub-words, so many of them on each side."""
     size = getattr(config.reading, "size", None)
     if size is None or getattr(config.reading, "level", None) not in SUB_WORDS:
@@ -112,9 +112,9 @@ def of_settings(config: Config, length: int = TYPICAL) -> Sample:
     return _sample(config, parts, rows, 0, said)
 
 
-def _sample(config: Config, parts: Parts, rows: Sequence[Row], count: int, assumed: str = "") -> Sample:
+def _sample(config: Config, parts: Parts, rows: Sequence[Row], count: int, assumed: str = "") -> Rehearsal:
     task, how = weightless(config, parts), config.training
     arrange(task.network, how)
     lengths = counts_of(rows) if len(rows) else np.zeros((0, len(task.fields)), np.int32)
     batches = Batches(lengths, how.budget, how.seed, [field.tokens for field in task.fields])
-    return Sample(config, parts, task, rows, batches, count, assumed)
+    return Rehearsal(config, parts, task, rows, batches, count, assumed)
