@@ -157,7 +157,8 @@ class QueryDecoder(Stack):
                 y = self.through(layer, y, asked, None, memory, positions, masks)
                 boxes = self.box(self.ended(y)).sigmoid()
             else:
-                before = boxes.detach()  # each layer corrects the one before, and does not train it
+                # Each layer corrects the one before, and does not train it; the first trains the anchors.
+                before = boxes.detach() if found else asked
                 y = self.through(layer, y, self.places(before), before, memory, positions, masks)
                 boxes = (inverse_sigmoid(before) + self.box(self.ended(y))).sigmoid()
             found.append(Guess(self.ended(y), boxes))
