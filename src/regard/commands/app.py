@@ -20,6 +20,7 @@ import typer
 from regard.commands.signatures import (
     average,
     check,
+    compare,
     demo,
     evaluate,
     export,
@@ -65,6 +66,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "show": (show.show, "Draw where the model looked."),
     "info": (info.info, "Show what a run is: its data, settings, size and scores."),
     "check": (check.check, "Find faults in data, settings or a run."),
+    "compare": (compare.compare, "Compare variants under equal budgets, with several seeds."),
     "serve": (serve.serve, "Serve models over HTTP."),
     "average": (average.average, "Average the last checkpoints of a run."),
     "import": (take_up.take_up, "Import a published model."),

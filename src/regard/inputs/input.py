@@ -63,7 +63,7 @@ class Source(NamedTuple):
         """True where a unit is, (batch, m)."""
         if self.units is not None:
             return self.units >= 0
-        return (self.positions >= 0).expand(len(self.values[0]), -1)
+        return (self.positions >= 0).expand(self.values[0].shape[0], -1)
 
 
 class Batch(NamedTuple):
@@ -88,6 +88,7 @@ class Input(ABC, Generic[S]):
 
     name: ClassVar[str]  # of the input, and of its section in the settings
     noun: ClassVar[str]  # "texts": for sentences about it
+    baselines: ClassVar[tuple[str, ...]] = ("deepsets",)  # kinds of model that are simple ones for it
     offers: ClassVar[frozenset[str]] = frozenset()  # what outputs may need: "an alphabet", "units to label"
     fields: tuple[Field, ...]  # of a stored row
     alphabet: Tokenizer | None = None  # of its elements, where they are chosen from one
@@ -198,6 +199,10 @@ class Opens(ABC):
     @abstractmethod
     def open(self, content: bytes, media: str) -> Any:
         """Return the thing that these bytes hold; `media` is what the sender says they are."""
+
+    @abstractmethod
+    def sample(self) -> Any:
+        """Return a thing that is made up, for a model to answer before strangers ask it."""
 
 
 class Window(NamedTuple):

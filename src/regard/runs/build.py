@@ -58,6 +58,12 @@ def shapes(config: Config, parts: Parts) -> checkpoint.Shapes:
         return checkpoint.shapes_of(_network(config, parts)[1])
 
 
+def parameters(config: Config, parts: Parts) -> int:
+    """Return the number of weights of the model that settings describe; none of them is allocated."""
+    with torch.device("meta"), _Unfilled():
+        return sum(parameter.numel() for parameter in _network(config, parts)[1].parameters())
+
+
 class _Unfilled(TorchFunctionMode):
     """Weights that are replaced need no random numbers; on the meta device torch would load its compiler for them."""
 

@@ -62,7 +62,7 @@ class Trainer:
         self.how, self.run, self.progress = config.training, run, progress
         self.world = world = world or World()
         self.config, self.task, self.store, self.valid = config, prepared.task, prepared.store, prepared.valid
-        self.some = self.task.some(self.valid, validation.MOST)
+        self.some = self.task.some(self.valid, self.how.validated or validation.MOST)
         self.turns = self.task.turns
         self.sharded = world.size > 1 and self.how.parallel == "fsdp"
         own = self.task.network.to(world.device)
@@ -330,6 +330,7 @@ class Trainer:
             "minutes": round(self.at.seconds / 60, 3),
             "loss": round(sum(loss for loss, _, _ in self.window) / max(1, len(self.window)), 4),
             "rate": rate_at(self.at.step, self.at.steps, self.how),
+            "step_seconds": round(seconds / max(1, len(self.window)), 6),
             "tokens_per_second": round(sum(n for _, n, _ in self.window) / max(seconds, 1e-9)),
             "items": count,
             **{score.name: round(score.value, 3) for score in scores},
@@ -392,6 +393,9 @@ class Trainer:
     def _plan(self) -> None:
         """Decide how many items validations look at, from the time that a few of them take."""
         count = len(self.some.items)
+        if self.how.validated is not None:
+            self.at.items, self.at.whole = count, 1
+            return
         few = self.task.some(self.some, validation.FEW)
         began = time.monotonic()
         if len(few.items) < count:
