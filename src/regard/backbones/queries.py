@@ -151,7 +151,8 @@ class QueryDecoder(Stack):
         or the learned vectors (batch, m, width) where there are none."""
         y, positions = x.values, x.where()
         masks = (x.rule(self.mask), padding)
-        boxes, found = asked, []
+        boxes = asked
+        found: list[Guess] = []
         for layer in self.layers:
             if self.places is None:
                 y = self.through(layer, y, asked, None, memory, positions, masks)
