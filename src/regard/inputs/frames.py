@@ -90,6 +90,7 @@ class Frames(Input[Clip], Opens, Covers):
 
     name = "frames"
     noun = "recordings"
+    baselines: ClassVar[tuple[str, ...]] = ("deepsets", "window")
     offers: ClassVar[frozenset[str]] = frozenset(("units to label",))
 
     def __init__(self, mean: Sequence[float], deviation: Sequence[float], how: FrameSettings, use: Use) -> None:

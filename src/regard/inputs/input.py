@@ -88,6 +88,7 @@ class Input(ABC, Generic[S]):
 
     name: ClassVar[str]  # of the input, and of its section in the settings
     noun: ClassVar[str]  # "texts": for sentences about it
+    baselines: ClassVar[tuple[str, ...]] = ("deepsets",)  # kinds of model that are simple ones for it
     offers: ClassVar[frozenset[str]] = frozenset()  # what outputs may need: "an alphabet", "units to label"
     fields: tuple[Field, ...]  # of a stored row
     alphabet: Tokenizer | None = None  # of its elements, where they are chosen from one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,7 +47,7 @@ from regard.models.settings import ConvolutionPair, OwnEncoder, TransformerPair
 from regard.models.show_attend_tell import show_attend_tell
 from regard.models.transformer import transformer
 from regard.network import Network, table_of
-from regard.outputs.abilities import Believes, Invariant, Joins, Learns, Refuses, Settles
+from regard.outputs.abilities import Believes, Guesses, Invariant, Joins, Learns, Refuses, Settles
 from regard.outputs.convert import settings
 from regard.outputs.convert.ctc import CTC
 from regard.outputs.convert.head import ConvertHead, Written
@@ -113,7 +114,7 @@ class Search:
 Engine = Callable[[Passes, list[Row], Search, list[int]], list[list[Conversion]]]
 
 
-class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invariant, Believes):
+class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invariant, Believes, Guesses):
     """Sequences out. `longest` is the most elements of a source."""
 
     does, reads = "converts sequences", "convert"
@@ -365,6 +366,14 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         references = [[unicodedata.normalize("NFC", text) for text in item.expected] for item in items]
         lowercase = self.vocabulary.lowercase
         return metrics.evaluate(answers, references, kind=kind, lowercase=lowercase, samples=samples)
+
+    def guessed(
+        self, passes: Passes, examples: Sequence[Example[Any, str]], held: Held, samples: int
+    ) -> tuple[str, list[metrics.Score]]:
+        """The most frequent answer."""
+        del passes
+        best = Counter(example.target for example in examples).most_common(1)[0][0]
+        return "majority", self.score(held.items, [best] * len(held.items), samples)
 
     # ---- looking --------------------------------------------------------------------------------------------------
 
