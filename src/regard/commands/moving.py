@@ -16,7 +16,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from regard.commands.scenes import COLOURS, FINE, SHAPES, UNSEEN, Thing, draw, tinted
+from regard.commands.scenes import COLOURS, FINE, SHAPES, UNSEEN, Thing, draw_thing, shade
 from regard.commands.show import show
 from regard.runs import settings
 from regard.runs.folder import quoted, refuse_unwritable
@@ -91,13 +91,13 @@ def _apart(one: Thing, other: Thing) -> bool:
 def film(shown: MovingScene, chosen: random.Random) -> list[Image.Image]:
     """Return the frames of a scene, on a light ground."""
     ground = tuple(chosen.randint(232, 255) for _ in "rgb")
-    colours = [tinted(thing.colour, chosen) for thing in (shown.moving, shown.resting)]
+    colours = [shade(thing.colour, chosen) for thing in (shown.moving, shown.resting)]
     frames = []
     for number in range(FRAMES):
         image = Image.new("RGB", (SIZE * FINE, SIZE * FINE), ground)
         pen = ImageDraw.Draw(image)
         for thing, colour in zip(shown.at(number / (FRAMES - 1)), colours, strict=True):
-            draw(pen, thing, colour, SIZE * FINE)
+            draw_thing(pen, thing, SIZE * FINE, colour)
         frames.append(image.resize((SIZE, SIZE), Image.Resampling.BOX))
     return frames
 

@@ -29,6 +29,7 @@ from regard.data.clips import INPUT, count_of, fault_of, recognise_clips, sample
 from regard.data.draws import Draws
 from regard.data.format import Format
 from regard.data.pixels import ImageHandle, fitted, named
+from regard.data.pixels import count_of as pixels_of
 from regard.data.recognition import Files
 from regard.data.store import Field
 from regard.data.survey import Survey
@@ -40,6 +41,7 @@ from regard.inputs.patches import LARGEST, SequencePatches, covered, places_of, 
 from regard.inspection.view import Coverable, View
 from regard.layers.stem import Marks, Shape, Stem
 
+SENT_PIXELS = 2**25  # of all frames of a clip that a stranger sends
 STATISTICS = 300  # clips from which mean and deviation are learned
 LOOKED_AT = 50  # clips whose frames are counted to choose how many are read
 FRAMES = 8  # that are read of a clip, unless all of them are shorter
@@ -150,7 +152,16 @@ class Clips(Input[ImageHandle], Opens, Covers):
         fault = fault_of(sent)
         if fault:
             raise UserError(fault)
+        pixels = pixels_of(sent) * count_of(sent)
+        if pixels > SENT_PIXELS:
+            raise UserError(f"the clip is too large: expected at most {SENT_PIXELS:,} pixels in all, got {pixels:,}.")
         return sent
+
+    def sample(self) -> ImageHandle:
+        file = io.BytesIO()
+        first, *others = (Image.new("L", (16, 16), shade) for shade in (64, 128, 192))
+        first.save(file, "GIF", save_all=True, append_images=others)
+        return self.open(file.getvalue(), "image/gif")
 
     @staticmethod
     def unreadable(source: ImageHandle) -> str:
