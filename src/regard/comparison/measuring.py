@@ -10,13 +10,13 @@ from statistics import median
 from typing import Any
 
 from regard import metrics
+from regard.costs import memory
 from regard.errors import UserError
 from regard.metrics.scores import label_of
 from regard.outputs.abilities import Guesses, Stretches
 from regard.outputs.output import Held
 from regard.runs import checkpoint
 from regard.runs.model import Model
-from regard.training import memory
 from regard.training.split import Split, held_out, survey
 
 ASKED = 8  # answers that are timed one by one
