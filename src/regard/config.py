@@ -42,6 +42,7 @@ class Data(Section):
     format: str = Field("", description="format of the files, such as csv or jsonl; empty: recognised")
     columns: str = Field("", description="columns to read, such as source=2,target=4; empty: recognised")
     apart: bool = Field(False, description="examples that are also in the validation data are left out of training")
+    most: int | None = Field(None, ge=1, description="examples to train on, drawn from all; empty: all of them")
     held_out: int = Field(500, ge=1, description="pairs (lines, texts) held out for validation if none are given")
     longest: int = Field(256, ge=1, le=10**6, description="longer examples are trained on in parts, or left out")
 
@@ -63,6 +64,9 @@ class Training(Section):
     steps: int | None = Field(None, ge=1, description="steps in all; empty: as many as fit into the minutes")
     minutes: float | None = Field(20.0, gt=0, description="time for training; empty: no limit")
     every: int | None = Field(None, ge=1, description="steps between validations; empty: 25 over the run")
+    validated: int | None = Field(
+        None, ge=1, description="items of each validation; empty: as many as take a tenth of the time"
+    )
     patience: float | None = Field(
         None, gt=0, description="minutes (steps, if given) without a better score before it stops; empty: 2/5 of them"
     )

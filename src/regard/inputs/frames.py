@@ -90,6 +90,7 @@ class Frames(Input[Clip], Opens, Covers):
 
     name = "frames"
     noun = "recordings"
+    baselines: ClassVar[tuple[str, ...]] = ("deepsets", "window")
     offers: ClassVar[frozenset[str]] = frozenset(("units to label",))
 
     def __init__(self, mean: Sequence[float], deviation: Sequence[float], how: FrameSettings, use: Use) -> None:
@@ -161,6 +162,13 @@ class Frames(Input[Clip], Opens, Covers):
                 f"got {known.seconds:,.0f} and {known.samples * known.channels:,}."
             )
         return sent
+
+    def sample(self) -> Clip:
+        import soundfile
+
+        file, noise = io.BytesIO(), np.random.default_rng(0).standard_normal(self.how.rate // 2)
+        soundfile.write(file, 0.01 * noise, self.how.rate, format="WAV")
+        return self.open(file.getvalue(), "audio/wav")
 
     @staticmethod
     def unreadable(source: Clip) -> str:

@@ -133,6 +133,7 @@ class Tokens(Input[str], Covers):
 
     name = "tokens"
     noun = "texts"
+    baselines: ClassVar[tuple[str, ...]] = ("deepsets", "window")
     offers: ClassVar[frozenset[str]] = frozenset(("an alphabet", "units to label"))
     alphabet: Tokenizer
 

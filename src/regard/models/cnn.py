@@ -70,9 +70,12 @@ class ConvolutionalStages(nn.Module):
             convolutions = [Convolution(before if n == 0 else width, width, norm) for n in range(layers)]
             stages.append(nn.Sequential(*([nn.MaxPool2d(2)] if number else []), *convolutions))
         self.stages, self.dropout = nn.ModuleList(stages), Dropout(dropout)
+        self.narrow = widths[0] % 16 != 0
 
     def forward(self, x: Tensor) -> Context:
         size = x.shape[2:]
+        if self.narrow:  # with channels last, the gradient of torch's convolutions over 8 channels can end the process
+            x = x.contiguous()
         for stage in self.stages:
             x = stage(x)
         rows, columns = x.shape[2:]

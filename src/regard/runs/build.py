@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard import inputs
 from regard.config import Config
+from regard.costs.shadow import Shadow
 from regard.data.example import Example
 from regard.data.format import Format
 from regard.data.lines import OnFault
@@ -52,10 +53,23 @@ def unfilled(config: Config, parts: Parts) -> Task:
     return Task(input, parts[1], network, config.data.longest)
 
 
+def weightless(config: Config, parts: Parts) -> Task:
+    """Return the task of these settings with a network that has shapes and no weights, to be traced."""
+    with Shadow(), _Unfilled():
+        input, network = _network(config, parts)
+    return Task(input, parts[1], network, config.data.longest)
+
+
 def shapes(config: Config, parts: Parts) -> checkpoint.Shapes:
     """Return names and shapes of the tensors of the model that settings describe; none of them is allocated."""
     with torch.device("meta"), _Unfilled():
         return checkpoint.shapes_of(_network(config, parts)[1])
+
+
+def parameters(config: Config, parts: Parts) -> int:
+    """Return the number of weights of the model that settings describe; none of them is allocated."""
+    with torch.device("meta"), _Unfilled():
+        return sum(parameter.numel() for parameter in _network(config, parts)[1].parameters())
 
 
 class _Unfilled(TorchFunctionMode):

@@ -28,7 +28,7 @@ MOVABLE = {
     "loss": ("rows",),  # follows from the data
 }
 RECOGNISED = {"data": ("format", "columns")}  # from the data, which is the same
-CHANGEABLE = {"training": ("minutes", "steps", "patience", "every", "ceiling"), "decoding": ("longest",)}
+CHANGEABLE = {"training": ("minutes", "steps", "patience", "every", "validated", "ceiling"), "decoding": ("longest",)}
 
 
 def quoted(path: str | Path) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import html
-import json
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
@@ -22,7 +21,7 @@ from regard.serving import clients, page
 from regard.serving.browsing import Browser
 from regard.serving.pool import WorkerPool
 from regard.serving.queue import Refused
-from regard.serving.requests import Bytes, RequestLimits, Service, Strict, json_body, options_of
+from regard.serving.requests import Bytes, RequestLimits, Service, Strict, described, json_body, options_of
 
 OPEN = ("/healthz", "/readyz")  # need no token
 POLICY = b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
@@ -47,7 +46,10 @@ class ServerMetrics:
         )
         self.seconds = Histogram("regard_request_seconds", "Time to answer a request.", registry=self.registry)
         self.batches = Histogram(
-            "regard_batch_size", "Jobs answered together.", buckets=(1, 2, 4, 8, 16, 32, 64), registry=self.registry
+            "regard_batch_size",
+            "Jobs answered together.",
+            buckets=(1, 2, 4, 8, 16, 32, 64, 128),
+            registry=self.registry,
         )
         for name, text, value in (
             ("regard_queue", "Jobs that wait.", lambda: len(pool.queue.waiting)),
@@ -222,16 +224,6 @@ def build(
     page.add(app, service, Browser(browsed, pool.order.runs))
     clients.add(app, service, languages)
     return app
-
-
-def described(kind: type[Any]) -> dict[str, Any]:
-    """Return what the API's description says of a body."""
-    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
-    for name, definition in schema.pop("$defs", {}).items():
-        schema = json.loads(
-            json.dumps(schema).replace(f'{{"$ref": "#/components/schemas/{name}"}}', json.dumps(definition))
-        )
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def page_of(description: dict[str, Any]) -> str:

@@ -166,6 +166,8 @@ def _origin(config: Config, split: Split, files: str) -> dict[str, Any]:
         "start": config.training.start,
         "versions": [regard.__version__, tokenizers.__version__],
     }
+    if data.most is not None:
+        found["most"] = data.most
     return found if split.chosen is None else found | {"chosen": len(split.chosen)}
 
 
@@ -215,9 +217,9 @@ def _make(
 
     def training() -> Iterator[AnyExample]:
         for number, example in enumerate(examples_of(config, split.seen, on_fault)):
-            if not split.held_out(number, example):
+            if split.trained(number, example):
                 yield example
-            elif not split.given:
+            elif not split.given and split.held_out(number, example):
                 valid.append(example)
 
     def rows() -> Iterator[Row]:

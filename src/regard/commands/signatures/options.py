@@ -16,8 +16,8 @@ Others = Annotated[
 Engine = Annotated[
     str,
     typer.Option(
-        metavar="torch|ctranslate2|ctranslate2-int8|auto",
-        help="search engine; auto: the faster one that supports the model",
+        metavar="torch|ctranslate2|ctranslate2-int8|onnx|onnx-int8|auto",
+        help="ctranslate2 searches, onnx labels, tags and fills; auto: the faster one that supports the model",
     ),
 ]
 Nodes = Annotated[

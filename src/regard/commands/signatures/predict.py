@@ -24,7 +24,8 @@ def predict(
     temperature: Annotated[float | None, typer.Option(help="sampling temperature; below 1 is more certain")] = None,
     top_k: Annotated[int | None, typer.Option(help="sample among the k most probable tokens")] = None,
     top_p: Annotated[float | None, typer.Option(help="sample among the most probable tokens that sum to p")] = None,
-    seed: Annotated[int | None, typer.Option(help="random seed random seed random seed random seed of sampling; 1 by default")] = None,
+    seed: Annotated[int | None, typer.Option(help="random seed of sampling; 1 by default")] = None,
+    threshold: Annotated[float | None, typer.Option(help="boxes: the least probability of what is found; 0.5 unless the run says otherwise")] = None,
     choices: Annotated[str | None, typer.Option(metavar="A,B,C", help="language models: answer with the likeliest of these; blanks count; --json ranks all")] = None,
     before: Annotated[str | None, typer.Option(metavar="TEXT|FILE", help="language models: put this before each text, such as examples to follow")] = None,
     alignment: Annotated[str | None, typer.Option(metavar="hard|soft", help="print print print print where each output word looked: 0-0 1-2, or JSON weights")] = None,
@@ -72,6 +73,7 @@ def predict(
         "alignment": alignment,
         "embeddings": embeddings,
         "choices": choices,
+        "threshold": threshold,
         "before": predicting.text_of(before),
     }
     if text and file is not None:

@@ -16,7 +16,7 @@ def serve(
     port: Annotated[int, typer.Option(help="port to listen on; 0: any that is free")] = 8000,
     token_file: Annotated[Path | None, typer.Option("--token-file", metavar="FILE", help="file of access tokens, one a line; requests need one of them")] = None,
     engine: Engine = "auto",
-    workers: Annotated[int, typer.Option(help="worker processes, each with all models")] = 1,
+    workers: Annotated[int | None, typer.Option(help="worker processes, each with all models; by default one for each core, up to 4")] = None,
     queue: Annotated[int, typer.Option(help="most requests that may wait; more get status 429")] = 1000,
     deadline: Annotated[float, typer.Option(help="seconds after which a request gets status 504")] = 30.0,
     languages: Annotated[str | None, typer.Option(metavar="FROM:TO", help="languages of a translator, such as en:de; those of the training files' suffixes by default")] = None,
