@@ -16,7 +16,7 @@ from regard.metrics import likeness
 from regard.outputs.abilities import FeatureSpace
 from regard.outputs.output import Held, halves
 
-MOST = 5000  # things of each set
+MOST = 3000  # things of each set
 FEWEST = 8  # things whose covariance says something
 
 
