@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 import torch
@@ -18,12 +18,13 @@ from regard.data.example import Example
 from regard.data.store import Field
 from regard.errors import UserError
 from regard.inference.passes import Passes
-from regard.inputs.input import Batch, Input, Row, Use
+from regard.inputs.input import Batch, Covers, Input, Row, Use
 from regard.inspection.invariants import difference
 from regard.inspection.page import Exhibit
 from regard.inspection.recording import paused, watched
 from regard.network import Network
 from regard.outputs.abilities import Details, Invariant, Joins, Poses, Refuses, Streams, Warns, contents_of
+from regard.outputs.effects import effects, shown_parts, with_effects
 from regard.outputs.output import Held, Item, Looked, Output, Supervised
 
 WIDER = 5  # elements of padding that must change nothing
@@ -199,8 +200,9 @@ class Task:
 
     # ---- looking ----------------------------------------------------------------------------------------------------
 
-    def exhibit(self, source: Any, answer: str | None) -> Exhibit:
-        """Return one source and its answer (the model's own, or a given one), with all attention."""
+    def exhibit(self, source: Any, answer: str | None, cover: Sequence[int] | Literal["each"] = ()) -> Exhibit:
+        """Return one source and its answer (the model's own, or a given one), with all attention; and what the answer
+        becomes when some of its parts are covered, by their numbers."""
         self.network.eval()
         self.refuse(source, {})
         passes = self.passes
@@ -209,8 +211,20 @@ class Task:
         shown = self.output.exhibit(passes, source, given, Looked(batch, passes.watched(batch)))
         view = passes.view(source)
         if view.sound is not None:
-            return replace(shown, sound=view.sound)
-        return shown if view.picture is None else replace(shown, view=view)
+            shown = replace(shown, sound=view.sound)
+        elif view.picture is not None:
+            shown = replace(shown, view=view)
+        if not isinstance(self.input, Covers):
+            return shown
+        parts = shown_parts(shown, view, self.input.coverable(source, view))
+        shown = replace(shown, parts=[part for _, part in parts])
+        wanted = range(len(parts)) if cover == "each" else [n for n in cover if 0 <= n < len(parts)]
+        if not wanted:
+            return shown
+        chosen = {number: parts[number][0] for number in wanted}
+        with paused():
+            found = effects(passes, self.output, source, given, chosen, view)
+        return with_effects(shown, found, drawn=cover == "each")
 
     @torch.no_grad()
     def invariances(self, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:

@@ -80,11 +80,11 @@ def test_a_folder_is_resumed_from_any_working_directory(
     (run.parent / "deep").mkdir()
     monkeypatch.chdir(run.parent / "deep")
     assert cli.run("train", "../blind", "--steps", "3") == "../blind\n"
-    assert "going on at step 2" in cli.said
+    assert "resuming at step 2" in cli.said
     monkeypatch.chdir(run.parent.parent)
     assert "train: [../../data.tsv]" in (run / "config.yaml").read_text()
     cli.run("train", "runs/blind", "--steps", "4")
-    assert "going on at step 3" in cli.said
+    assert "resuming at step 3" in cli.said
     cli.run("train", "runs/blind/config.yaml", "-o", "again", "--steps", "1")
     assert "train: [../data.tsv]" in Path("again/config.yaml").read_text()
 

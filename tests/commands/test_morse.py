@@ -47,3 +47,13 @@ def test_its_settings_are_valid() -> None:
     config = settings.make({"data": {"train": ["x"]}, **morse.SETTINGS}, "the demo")
     assert config.task == "convert"
     assert config.input == "frames"
+
+
+def test_the_demo_runs_to_its_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    morse.demonstrate(tmp_path / "morse", 0.03, count=48, held=6)
+    out = capsys.readouterr().out
+    assert "of 6 held-out messages exactly" in out
+    for name in morse.OTHERS:
+        assert f"Never heard in training, {name}:" in out
+    for name in ("heard.png", "heard.html"):
+        assert (tmp_path / "morse" / "pictures" / name).stat().st_size > 1000

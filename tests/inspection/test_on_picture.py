@@ -9,7 +9,7 @@ from selenium.webdriver.common.by import By
 
 from regard import pictures
 from regard.errors import UserError
-from regard.inspection import on_picture, page
+from regard.inspection import bundle, on_picture
 from regard.inspection.page import Exhibit, Map
 from regard.inspection.view import Drawing, View
 from regard.pictures.overlays import shaded
@@ -101,12 +101,12 @@ def test_the_page_shows_weights_on_the_picture(tmp_path: Path) -> None:
     values = np.zeros((1, 1, 2, 17))
     values[0, 0, 0, 1 + 6], values[0, 0, 1, 1 + 9], values[0, 0, :, 0] = 0.2, 0.1, 0.6
     exhibit = Exhibit(shown.names, ["red", "cat"], [Map("cross", "target", "source", values)], view=shown)
-    path = page.write(tmp_path / "x.html", [exhibit])
+    path = bundle.write(tmp_path / "x.html", [exhibit])
     with browser() as driver:
         driver.get(path.as_uri())
-        places = driver.find_elements(By.CSS_SELECTOR, "#columns .places .word")
+        places = driver.find_elements(By.CSS_SELECTOR, ".columns .place")
         assert len(places) == 16
-        words = driver.find_elements(By.CSS_SELECTOR, "#rows .word")
+        words = driver.find_elements(By.CSS_SELECTOR, ".rows .word")
         for word, place in ((0, 6), (1, 9)):
             ActionChains(driver).move_to_element(words[word]).perform()
             lit = driver.execute_script(

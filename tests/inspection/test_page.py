@@ -15,7 +15,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.select import Select
 
 from regard.errors import UserError
-from regard.inspection import page
+from regard.inspection import bundle, page
 from tests.browser import browser, needs_browser
 
 ENGLISH = ["the", "boy", "reads", "a", "book", "."]
@@ -68,19 +68,19 @@ def unpacked(a_map: dict[str, Any], m: int, n: int) -> np.ndarray:
 def test_weights_survive_packing_to_four_digits(tmp_path: Path, spread: float) -> None:
     weights = spread * softmax(2, 3, 4, 5)
     shown = page.Exhibit(list("abcde"), list("wxyz"), [page.Map("cross", "target", "source", weights)])
-    packed = data_of(page.write(tmp_path / "a.html", [shown], "title"))["examples"][0]["maps"][0]
+    packed = data_of(bundle.write(tmp_path / "a.html", [shown], "title"))["examples"][0]["maps"][0]
     assert np.abs(unpacked(packed, 4, 5) - weights).max() <= 1e-5 * abs(spread) * 2
 
 
 def test_a_large_map_stays_below_a_megabyte(tmp_path: Path) -> None:
     tokens = [f"token{i}" for i in range(60)]
     shown = page.Exhibit(tokens, tokens, [page.Map("cross", "target", "source", softmax(6, 8, 60, 60))])
-    assert page.write(tmp_path / "a.html", [shown], "title").stat().st_size < 600_000
+    assert bundle.write(tmp_path / "a.html", [shown], "title").stat().st_size < 600_000
 
 
 def test_tokens_cannot_leave_their_data_block(tmp_path: Path) -> None:
-    plain = page.write(tmp_path / "plain.html", [example(ENGLISH, FRENCH)], "title").read_text("utf-8")
-    path = page.write(tmp_path / "a.html", [example(HOSTILE, HOSTILE)], "</title><script>window.hacked=1</script>")
+    plain = bundle.write(tmp_path / "plain.html", [example(ENGLISH, FRENCH)], "title").read_text("utf-8")
+    path = bundle.write(tmp_path / "a.html", [example(HOSTILE, HOSTILE)], "</title><script>window.hacked=1</script>")
     text = path.read_text("utf-8")
     for mark in ("<script", "</script", "<!--", "<img", "</title"):
         assert text.count(mark) == plain.count(mark)
@@ -89,7 +89,7 @@ def test_tokens_cannot_leave_their_data_block(tmp_path: Path) -> None:
 
 
 def test_the_file_asks_for_nothing(tmp_path: Path) -> None:
-    text = page.write(tmp_path / "a.html", [example(ENGLISH, FRENCH)], "title").read_text("utf-8")
+    text = bundle.write(tmp_path / "a.html", [example(ENGLISH, FRENCH)], "title").read_text("utf-8")
     assert "default-src 'none'" in text
     assert "unsafe" not in text
     assert not re.search(r"\b(src|href)\s*=|@import|url\((?!data:)", text)
@@ -108,20 +108,20 @@ def test_the_file_asks_for_nothing(tmp_path: Path) -> None:
 )
 def test_maps_that_do_not_fit_are_refused(tmp_path: Path, a_map: page.Map, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        page.write(tmp_path / "a.html", [page.Exhibit(ENGLISH, FRENCH, [a_map])], "title")
+        bundle.write(tmp_path / "a.html", [page.Exhibit(ENGLISH, FRENCH, [a_map])], "title")
     assert not list(tmp_path.iterdir())
 
 
 def test_pages_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
     shown = [example(ENGLISH, FRENCH)]
     with pytest.raises(UserError, match=r"written as \.html"):
-        page.write(tmp_path / "a.png", shown, "title")
+        bundle.write(tmp_path / "a.png", shown, "title")
     with pytest.raises(UserError, match="cannot be written"):
-        page.write(tmp_path / "absent" / "a.html", shown, "title")
+        bundle.write(tmp_path / "absent" / "a.html", shown, "title")
     with pytest.raises(UserError, match="no example"):
-        page.write(tmp_path / "a.html", [], "title")
+        bundle.write(tmp_path / "a.html", [], "title")
     with pytest.raises(UserError, match="Example 1 has no attention map"):
-        page.write(tmp_path / "a.html", [page.Exhibit(ENGLISH, FRENCH, [])], "title")
+        bundle.write(tmp_path / "a.html", [page.Exhibit(ENGLISH, FRENCH, [])], "title")
 
 
 # ---- in the browser
@@ -138,7 +138,7 @@ def opened(driver: Chrome, tmp_path: Path) -> Iterator[Chrome]:
     """The page with a French, an Arabic, a hostile and a long example; it must end without a word on the console."""
     long = [f"token{i}" for i in range(120)]
     shown = [example(ENGLISH, FRENCH), example(ARABIC, ENGLISH), example(HOSTILE, HOSTILE), example(long, long, 1, 1)]
-    path = page.write(tmp_path / "page.html", shown, "Where it looked")
+    path = bundle.write(tmp_path / "page.html", shown, "Where it looked")
     driver.get_log("browser")
     driver.get_log("performance")
     driver.get(path.as_uri())
@@ -151,7 +151,7 @@ def opened(driver: Chrome, tmp_path: Path) -> Iterator[Chrome]:
 
 
 def words(driver: Chrome, side: str) -> list[WebElement]:
-    return driver.find_elements(By.CSS_SELECTOR, f"#{side} .word")
+    return driver.find_elements(By.CSS_SELECTOR, f".{side} .word")
 
 
 def hover(driver: Chrome, side: str, index: int) -> None:
@@ -159,11 +159,11 @@ def hover(driver: Chrome, side: str, index: int) -> None:
 
 
 def choose(driver: Chrome, control: str, text: str) -> None:
-    Select(driver.find_element(By.ID, control)).select_by_visible_text(text)
+    Select(driver.find_element(By.CSS_SELECTOR, f"select.{control}")).select_by_visible_text(text)
 
 
 def choose_example(driver: Chrome, index: int) -> None:
-    Select(driver.find_element(By.ID, "example")).select_by_index(index)
+    Select(driver.find_element(By.CSS_SELECTOR, "select.example")).select_by_index(index)
 
 
 def lit(driver: Chrome, side: str) -> list[float]:
@@ -171,7 +171,13 @@ def lit(driver: Chrome, side: str) -> list[float]:
     script = (
         "return [...arguments[0].querySelectorAll('.word')].map(w => Number(getComputedStyle(w, '::before').opacity))"
     )
-    return list(driver.execute_script(script, driver.find_element(By.ID, side)))
+    return list(driver.execute_script(script, driver.find_element(By.CLASS_NAME, side)))
+
+
+def tab_to_words(driver: Chrome) -> None:
+    """Go from the last of the controls to what follows."""
+    buttons = driver.find_elements(By.CSS_SELECTOR, ".controls button")
+    [button for button in buttons if button.is_displayed()][-1].send_keys(Keys.TAB)
 
 
 CROSS = softmax(2, 3, 6, 6, seed=1)
@@ -192,10 +198,10 @@ def test_pointing_at_a_word_lights_its_partners_in_proportion(opened: Chrome) ->
         assert np.allclose(lit(opened, "columns"), expected(mean[row]), atol=2e-3)
         assert not any(lit(opened, "rows"))
         strongest = ENGLISH[int(mean[row].argmax())]
-        assert opened.find_element(By.ID, "status").text.startswith(f"{FRENCH[row]} looks at {strongest} ")
+        assert opened.find_element(By.CLASS_NAME, "status").text.startswith(f"{FRENCH[row]} looks at {strongest} ")
     hover(opened, "columns", 2)
     assert np.allclose(lit(opened, "rows"), expected(mean[:, 2]), atol=2e-3)
-    paths = opened.find_elements(By.CSS_SELECTOR, "#ribbons path")
+    paths = opened.find_elements(By.CSS_SELECTOR, ".ribbons path")
     assert len(paths) == np.count_nonzero(expected(mean[:, 2]))
 
 
@@ -218,11 +224,11 @@ def test_layer_head_and_kind_can_be_chosen(opened: Chrome) -> None:
 def test_what_a_decoder_looks_at_begins_with_the_start(driver: Chrome, tmp_path: Path) -> None:
     weights = np.tri(6) / np.arange(1, 7)[:, None]
     own = page.Map("decoder.own", "target", "prefix", weights[None, None])
-    driver.get(page.write(tmp_path / "a.html", [page.Exhibit(ENGLISH, FRENCH, [own])], "title").as_uri())
+    driver.get(bundle.write(tmp_path / "a.html", [page.Exhibit(ENGLISH, FRENCH, [own])], "title").as_uri())
     assert [word.text for word in words(driver, "columns")] == [page.BEGINNING, *FRENCH[:-1]]
-    assert driver.find_element(By.ID, "columns-heading").text == "output so far (looked at)"
+    assert driver.find_element(By.CLASS_NAME, "heading").text == "output so far (looked at)"
     hover(driver, "rows", 0)
-    assert driver.find_element(By.ID, "status").text.startswith(f"{FRENCH[0]} looks at {page.BEGINNING} 1.000")
+    assert driver.find_element(By.CLASS_NAME, "status").text.startswith(f"{FRENCH[0]} looks at {page.BEGINNING} 1.000")
     assert lit(driver, "columns") == [1, 0, 0, 0, 0, 0]
     hover(driver, "columns", 4)
     assert [value > 0 for value in lit(driver, "rows")] == [False] * 4 + [True] * 2
@@ -269,9 +275,9 @@ def test_sub_words_are_merged_into_words() -> None:
 @needs_browser
 def test_sub_words_are_shown_as_words_until_they_are_asked_for(driver: Chrome, tmp_path: Path) -> None:
     shown = in_sub_words()
-    path = page.write(tmp_path / "a.html", [shown, example(ENGLISH, FRENCH, 1, 2)], "title")
+    path = bundle.write(tmp_path / "a.html", [shown, example(ENGLISH, FRENCH, 1, 2)], "title")
     driver.get(path.as_uri())
-    assert Select(driver.find_element(By.ID, "example")).options[0].text == "1: Katze sieht."
+    assert Select(driver.find_element(By.CSS_SELECTOR, "select.example")).options[0].text == "1: Katze sieht."
     for a_map in shown.maps:
         choose(driver, "map", a_map.name)
         weights, rows, columns = shown.in_words(a_map)
@@ -280,17 +286,17 @@ def test_sub_words_are_shown_as_words_until_they_are_asked_for(driver: Chrome, t
         hover(driver, "rows", 1)
         assert np.allclose(lit(driver, "columns"), expected(weights[0].mean(0)[1]), atol=2e-3)
     choose(driver, "map", "cross")
-    driver.find_element(By.ID, "pieces").click()
+    driver.find_element(By.CLASS_NAME, "pieces").click()
     assert [word.text for word in words(driver, "columns")] == PIECES
     hover(driver, "rows", 3)
     tokens = softmax(1, 2, 6, 7, seed=3)[0].mean(0)[3]
     assert np.allclose(lit(driver, "columns"), expected(tokens), atol=2e-3)
-    assert driver.find_element(By.ID, "status").text.startswith("देख looks at ")
-    assert "▁K" not in driver.find_element(By.ID, "status").text
+    assert driver.find_element(By.CLASS_NAME, "status").text.startswith("देख looks at ")
+    assert "▁K" not in driver.find_element(By.CLASS_NAME, "status").text
     choose_example(driver, 1)
-    assert not driver.find_element(By.ID, "units").is_displayed()
+    assert not driver.find_element(By.CSS_SELECTOR, "[aria-label=units]").is_displayed()
     choose_example(driver, 0)
-    assert driver.find_element(By.ID, "units").is_displayed()
+    assert driver.find_element(By.CSS_SELECTOR, "[aria-label=units]").is_displayed()
 
 
 @needs_browser
@@ -307,7 +313,7 @@ def test_a_click_keeps_the_word_until_escape(opened: Chrome) -> None:
 def test_the_keyboard_reaches_every_word(opened: Chrome) -> None:
     ActionChains(opened).move_to_element(opened.find_element(By.TAG_NAME, "h1")).perform()
     mean = CROSS[1].mean(axis=0)
-    opened.find_element(By.ID, "show-heat").send_keys(Keys.TAB)
+    tab_to_words(opened)
     assert opened.switch_to.active_element.text == ENGLISH[0]
     ActionChains(opened).send_keys(Keys.ARROW_RIGHT).perform()
     assert np.allclose(lit(opened, "rows"), expected(mean[:, 1]), atol=2e-3)
@@ -326,8 +332,8 @@ def test_hostile_tokens_are_text_and_do_nothing(opened: Chrome) -> None:
     assert shown == [*HOSTILE[:4], "↵", *HOSTILE[5:7], "\ufffd"]
     for index in range(len(shown)):
         hover(opened, "columns", index)
-    opened.find_element(By.ID, "show-heat").click()
-    ActionChains(opened).move_to_element(opened.find_element(By.ID, "cells")).perform()
+    opened.find_element(By.CLASS_NAME, "matrix").click()
+    ActionChains(opened).move_to_element(opened.find_element(By.CLASS_NAME, "cells")).perform()
     assert opened.execute_script("return window.hacked") is None
     assert opened.execute_script("return document.images.length + document.scripts.length") == 2
 
@@ -335,13 +341,13 @@ def test_hostile_tokens_are_text_and_do_nothing(opened: Chrome) -> None:
 @needs_browser
 def test_right_to_left_lines_start_at_the_right(opened: Chrome) -> None:
     choose_example(opened, 1)
-    columns, rows = (opened.find_element(By.ID, side) for side in ("columns", "rows"))
+    columns, rows = (opened.find_element(By.CSS_SELECTOR, f".{side} .line") for side in ("columns", "rows"))
     assert columns.value_of_css_property("direction") == "rtl"
     assert rows.value_of_css_property("direction") == "ltr"
     places = [word.location["x"] for word in words(opened, "columns")]
     assert places == sorted(places, reverse=True)
     ActionChains(opened).move_to_element(opened.find_element(By.TAG_NAME, "h1")).perform()
-    opened.find_element(By.ID, "show-heat").send_keys(Keys.TAB)
+    tab_to_words(opened)
     ActionChains(opened).send_keys(Keys.ARROW_LEFT).perform()
     assert opened.switch_to.active_element.text == ARABIC[1]
 
@@ -359,10 +365,10 @@ def test_right_to_left_lines_start_at_the_right(opened: Chrome) -> None:
 def test_numbers_read_from_left_to_right_in_a_right_to_left_line(
     driver: Chrome, tmp_path: Path, text: str, seen: str
 ) -> None:
-    driver.get(page.write(tmp_path / "a.html", [example(list(text), ["a"], 1, 1)], "title").as_uri())
+    driver.get(bundle.write(tmp_path / "a.html", [example(list(text), ["a"], 1, 1)], "title").as_uri())
     placed = sorted(words(driver, "columns"), key=lambda word: word.rect["x"])
     assert "".join(word.text for word in placed).replace("␣", " ") == seen
-    driver.find_element(By.ID, "show-heat").send_keys(Keys.TAB)
+    tab_to_words(driver)
     walked = [driver.switch_to.active_element.text]
     for _ in text[1:]:
         ActionChains(driver).send_keys(Keys.ARROW_LEFT).perform()
@@ -373,9 +379,9 @@ def test_numbers_read_from_left_to_right_in_a_right_to_left_line(
 @needs_browser
 def test_a_number_is_not_torn_apart_at_the_end_of_a_line(driver: Chrome, tmp_path: Path) -> None:
     shown = example(list("السبت، ١٧ أغسطس ٢٠١٩" * 3), ["a"], 1, 1)
-    driver.get(page.write(tmp_path / "a.html", [shown], "title").as_uri())
+    driver.get(bundle.write(tmp_path / "a.html", [shown], "title").as_uri())
     for width in range(400, 800, 40):
-        driver.execute_script("at('columns').style.width = arguments[0] + 'px'", width)
+        driver.execute_script("document.querySelector('.columns').style.width = arguments[0] + 'px'", width)
         heights = [[word.rect["y"] for word in words(driver, "columns")[k : k + 4]] for k in (16, 36, 56)]
         assert all(len({*each}) == 1 for each in heights)
     hover(driver, "rows", 0)
@@ -386,7 +392,7 @@ def test_a_number_is_not_torn_apart_at_the_end_of_a_line(driver: Chrome, tmp_pat
 @needs_browser
 def test_numbers_that_are_words_of_their_own_keep_the_order_of_words(driver: Chrome, tmp_path: Path) -> None:
     shown = [*ARABIC, "2019", "17", "NATO", "G"]
-    driver.get(page.write(tmp_path / "a.html", [example(shown, ["a"], 1, 1)], "title").as_uri())
+    driver.get(bundle.write(tmp_path / "a.html", [example(shown, ["a"], 1, 1)], "title").as_uri())
     across = [word.rect["x"] for word in words(driver, "columns")]
     assert across == sorted(across, reverse=True)
 
@@ -400,9 +406,9 @@ def test_numbers_in_sub_words_read_from_left_to_right_too(driver: Chrome, tmp_pa
         [page.Map("cross", "target", "source", softmax(1, 1, 1, 6))],
         words={"source": page.WordGroups(names, [0, 1, 1, 2, 2, 3])},
     )
-    driver.get(page.write(tmp_path / "a.html", [shown], "title").as_uri())
+    driver.get(bundle.write(tmp_path / "a.html", [shown], "title").as_uri())
     for button, expected in (("whole", names[::-1]), ("pieces", ["▁في", "▁1", "7", "▁20", "19", "▁عام"])):
-        driver.find_element(By.ID, button).click()
+        driver.find_element(By.CLASS_NAME, button).click()
         placed = sorted(words(driver, "columns"), key=lambda word: word.rect["x"])
         assert [word.text for word in placed] == expected
 
@@ -410,20 +416,22 @@ def test_numbers_in_sub_words_read_from_left_to_right_too(driver: Chrome, tmp_pa
 @needs_browser
 def test_the_heat_map_tells_the_weight_under_the_pointer(opened: Chrome) -> None:
     choose(opened, "head", "head 2")
-    opened.find_element(By.ID, "show-heat").click()
-    canvas = opened.find_element(By.ID, "cells")
-    left, top, side = opened.execute_script("return [geometry.left, geometry.top, geometry.side]")
+    opened.find_element(By.CLASS_NAME, "matrix").click()
+    canvas = opened.find_element(By.CLASS_NAME, "cells")
+    left, top, side = opened.execute_script(
+        "const { left, top, side } = sights[0].matrix.geometry; return [left, top, side]"
+    )
     row, column = 4, 1
     x = left + (column + 0.5) * side - canvas.size["width"] / 2
     y = top + (row + 0.5) * side - canvas.size["height"] / 2
     ActionChains(opened).move_to_element_with_offset(canvas, int(x), int(y)).perform()
-    tip = opened.find_element(By.ID, "tip")
+    tip = opened.find_element(By.CLASS_NAME, "tip")
     assert tip.text == f"{FRENCH[row]} looks at {ENGLISH[column]} {CROSS[1, 1, row, column]:.3f}"
     canvas.send_keys(Keys.ARROW_UP)
-    status = opened.find_element(By.ID, "status").text
+    status = opened.find_element(By.CLASS_NAME, "status").text
     assert status == f"{FRENCH[row - 1]} looks at {ENGLISH[column]} {CROSS[1, 1, row - 1, column]:.3f}"
     peak = np.unravel_index(CROSS[1, 1].argmax(), (6, 6))
-    script = """const [row, column] = arguments, pen = canvas.getContext("2d"), { left, top, side } = geometry;
+    script = """const [row, column] = arguments, { canvas, geometry: { left, top, side } } = sights[0].matrix, pen = canvas.getContext("2d");
     return [...pen.getImageData(left + (column + .5) * side, top + (row + .5) * side, 1, 1).data].slice(0, 3)"""
     found = opened.execute_script(script, int(peak[0]), int(peak[1]))
     scale = opened.execute_script("return [arguments[0], 1].map(colour)", round(float(CROSS[1, 1][peak]), 2))
@@ -433,16 +441,16 @@ def test_the_heat_map_tells_the_weight_under_the_pointer(opened: Chrome) -> None
 @needs_browser
 def test_what_rounds_to_zero_is_not_told(driver: Chrome, tmp_path: Path) -> None:
     small = page.Map("cross", "target", "source", [[[[0.9956, 0.0044, 0.0, 0.0, 0.0, 0.0], [0.0002] * 6]]])
-    driver.get(page.write(tmp_path / "a.html", [page.Exhibit(ENGLISH, ["le", "un"], [small])], "title").as_uri())
+    driver.get(bundle.write(tmp_path / "a.html", [page.Exhibit(ENGLISH, ["le", "un"], [small])], "title").as_uri())
     hover(driver, "rows", 0)
     assert [word.get_attribute("data-weight") for word in words(driver, "columns")] == ["1.00", *[None] * 5]
-    assert driver.find_element(By.ID, "status").text == "le looks at the 0.996, boy 0.004"
+    assert driver.find_element(By.CLASS_NAME, "status").text == "le looks at the 0.996, boy 0.004"
     hover(driver, "rows", 1)
     assert not any(word.get_attribute("data-weight") for word in words(driver, "columns"))
-    assert driver.find_element(By.ID, "status").text == "un looks at the 0.000"
+    assert driver.find_element(By.CLASS_NAME, "status").text == "un looks at the 0.000"
 
 
-INKED = """const [id, x, y, width, height] = arguments, pen = at(id).getContext("2d");
+INKED = """const [id, x, y, width, height] = arguments, pen = document.querySelector("." + id).getContext("2d");
 const data = pen.getImageData(x, y, width, height).data;
 return data.filter((value, i) => i % 4 === 3 && value > 0).length"""
 
@@ -450,11 +458,18 @@ return data.filter((value, i) => i % 4 === 3 && value > 0).length"""
 @needs_browser
 def test_flat_labels_of_columns_keep_clear_of_the_frame(driver: Chrome, tmp_path: Path) -> None:
     shown = example(list("gjpqy"), ["a", "b"], 1, 1)  # letters with descenders
-    driver.get(page.write(tmp_path / "a.html", [shown], "title").as_uri())
-    driver.find_element(By.ID, "show-heat").click()
-    left, top, side = driver.execute_script("return [geometry.left, geometry.top, geometry.side]")
+    driver.get(bundle.write(tmp_path / "a.html", [shown], "title").as_uri())
+    driver.find_element(By.CLASS_NAME, "matrix").click()
+    left, top, side = driver.execute_script(
+        "const { left, top, side } = sights[0].matrix.geometry; return [left, top, side]"
+    )
     assert driver.execute_script(INKED, "cells", left, 0, 5 * side, top - 4) > 20
     assert driver.execute_script(INKED, "cells", left, top - 4, 5 * side, 2) == 0
+
+
+SCROLLED = """const heat = document.querySelector(".heat"), names = document.querySelector(".names");
+heat.scrollLeft = 400;
+return [heat.scrollLeft, names.getBoundingClientRect().x]"""
 
 
 @needs_browser
@@ -463,11 +478,10 @@ def test_names_of_rows_stay_when_the_heat_map_is_scrolled(opened: Chrome) -> Non
     opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     try:
         choose_example(opened, 3)
-        opened.find_element(By.ID, "show-heat").click()
-        scrolled = "at('heat').scrollLeft = 400; return [at('heat').scrollLeft, at('names').getBoundingClientRect().x]"
-        before = opened.execute_script("return at('names').getBoundingClientRect().x")
-        assert opened.execute_script(scrolled) == [400, before]
-        width, height = (opened.find_element(By.ID, "names").size[side] for side in ("width", "height"))
+        opened.find_element(By.CLASS_NAME, "matrix").click()
+        before = opened.execute_script("return document.querySelector('.names').getBoundingClientRect().x")
+        assert opened.execute_script(SCROLLED) == [400, before]
+        width, height = (opened.find_element(By.CLASS_NAME, "names").size[side] for side in ("width", "height"))
         assert width < 200
         assert opened.execute_script(INKED, "names", 0, 0, width, height) > 1000
     finally:
@@ -481,14 +495,14 @@ def test_the_page_fits_a_telephone(opened: Chrome, index: int) -> None:
     opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     try:
         choose_example(opened, index)
-        for view in ("show-words", "show-heat"):
-            opened.find_element(By.ID, view).click()
+        for view in ("own", "matrix"):
+            opened.find_element(By.CLASS_NAME, view).click()
             assert opened.execute_script("return document.documentElement.scrollWidth") <= 360
-        opened.find_element(By.ID, "show-words").click()
+        opened.find_element(By.CLASS_NAME, "own").click()
         opened.execute_script("arguments[0].click()", words(opened, "rows")[2])  # as a tap does
         assert max(lit(opened, "columns")) == 1
         strongest = words(opened, "columns")[int(np.argmax(lit(opened, "columns")))]
-        line = opened.find_element(By.ID, "columns")
+        line = opened.find_element(By.CSS_SELECTOR, ".columns .line")
         assert line.rect["y"] - 1 <= strongest.rect["y"] <= line.rect["y"] + line.rect["height"]  # scrolled into sight
     finally:
         opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -7,7 +7,7 @@ import pytest
 
 from regard import pictures
 from regard.errors import UserError
-from regard.inspection import page
+from regard.inspection import bundle, page
 from regard.inspection.scenes import DRAWN, refuse_crowd, sketch
 from regard.inspection.view import GraphView, View
 from regard.pictures.sketch import rings, springs
@@ -78,7 +78,7 @@ def drawn_page(folder: Path) -> Path:
     maps = [page.Map("attention", "source", "source", np.stack(layers)[..., kept, :][..., kept])]
     exhibit = page.Exhibit(drawn.names, ["x"], maps, "graph@a", sketch=drawn)
     assert pictures.save(pictures.graph(drawn), folder / "graph.png").stat().st_size > 5000
-    return page.write(folder / "graph.html", [exhibit])
+    return bundle.write(folder / "graph.html", [exhibit])
 
 
 def test_a_picture_and_a_page_are_written(tmp_path: Path) -> None:
@@ -94,18 +94,18 @@ def test_a_node_that_is_pointed_at_shows_its_incoming_weights(tmp_path: Path) ->
     path = drawn_page(tmp_path)
     with browser() as driver:
         driver.get(path.as_uri())
-        status = driver.find_element("id", "status")
-        dots = driver.find_elements("css selector", "#graph circle")
+        status = driver.find_element("class name", "status")
+        dots = driver.find_elements("css selector", ".graph circle[data-index]")
         assert len(dots) == 3
         assert status.text.startswith("a looks at "), "the node that was asked about is chosen at first"
         ActionChains(driver).move_to_element(dots[1]).perform()
         assert status.text.startswith("b looks at ")
-        assert len(driver.find_elements("css selector", "#graph path")) == 2
+        assert len(driver.find_elements("css selector", ".graph path")) == 2
         dots[1].send_keys(Keys.ARROW_RIGHT)
         ActionChains(driver).move_by_offset(300, 250).perform()
         assert status.text.startswith("c looks at ")
-        driver.find_element("id", "show-heat").click()
-        assert not driver.find_element("id", "graph").is_displayed()
-        driver.find_element("id", "show-graph").click()
-        assert driver.find_element("id", "graph").is_displayed()
+        driver.find_element("class name", "matrix").click()
+        assert not driver.find_element("class name", "graph").is_displayed()
+        driver.find_element("class name", "own").click()
+        assert driver.find_element("class name", "graph").is_displayed()
         assert driver.get_log("browser") == []

@@ -17,6 +17,7 @@ from regard.data.draws import Draws
 from regard.inputs.frames import Frames, FrameSettings
 from regard.inputs.input import Batch, Source, Use
 from regard.inputs.specaugment import Variation, at_speed, stretched
+from regard.layers import subsampling
 from regard.layers.stem import Stem
 from regard.layers.subsampling import ConvolvedFrames, StackedFrames
 from regard.models.encoder import encoder
@@ -123,6 +124,21 @@ def test_a_stem_makes_one_vector_of_several_frames_and_padding_changes_nothing(r
         assert both.units[i, : len(row)].tolist() == [j // k for j in range(len(row))]
 
 
+@pytest.mark.parametrize("k", [1, 2, 4, 8])
+def test_a_long_recording_is_convolved_piece_by_piece(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    module, x = ConvolvedFrames(6, 8, k), torch.randn(2, 83, 6)
+    lengths = torch.tensor([83, 41])
+    x[1, 41:] = 0
+    expected = module(x, lengths)
+    monkeypatch.setattr(subsampling, "PIECE", 16)
+    found = module(x, lengths)
+    assert found.allclose(expected, atol=1e-6)
+    weights = [*module.parameters()]
+    for one, other in zip(*(torch.autograd.grad(y.square().sum(), weights) for y in (found, expected)), strict=True):
+        assert one.allclose(other, atol=1e-4)
+
+
 def test_convolutions_need_a_power_of_two() -> None:
     with pytest.raises(ValueError, match="no power of 2"):
         frames(reduction=3).module(Stem(8))
@@ -142,8 +158,10 @@ def test_read_in_chunks_a_recording_gives_the_same_as_whole(name: str, k: int) -
     assert network.reach is not None
     with torch.no_grad():
         whole = network.scores(Batch(input.collate([row]), None))[0]
-        parts = [network.scores(Batch(source, None))[0, own] for source, own in passes.in_chunks(row, 60)]
-    assert len(parts) > 5
+        chunks = [*passes.in_chunks(row, 60)]
+        parts = [network.scores(Batch(source, None))[0, own] for source, own in chunks]
+    assert len(parts) > 3
+    assert max(source.values[0].shape[1] for source, _ in chunks) <= max(60, 2 * sum(network.reach)) + 3 * k
     assert torch.cat(parts).allclose(whole, atol=1e-5)
 
 

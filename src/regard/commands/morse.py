@@ -139,7 +139,15 @@ SETTINGS: dict[str, Any] = {
     "model": {"kind": "recurrent", "width": 64, "attention": "location", "dropout": 0.0},
     "output": {"level": "characters", "ctc": 0.5, "metric": "wer"},
     "decoding": {"ctc": 0.5, "beam": 4},
-    "training": {"budget": 1024, "rate": 2e-3, "warmup": 100, "smoothing": 0.0, "patience": 100, "average": 3},
+    "training": {
+        "budget": 1024,
+        "optimiser": "muon",
+        "rate": 6e-3,
+        "warmup": 100,
+        "smoothing": 0.0,
+        "patience": 100,
+        "average": 3,
+    },
 }
 
 
@@ -169,11 +177,11 @@ def _report(
     for path, (text, _), answer in list(zip(paths, tests, answers, strict=True))[:4]:
         print(f"  {path}  →  {answer}{'' if answer == text else f'  (it is {text})'}")
     for number, (name, how) in enumerate(OTHERS.items()):
-        others = [*messages(100, seed + 10 + number, how, unheard=True)]
+        others = [*messages(-(-len(tests) // 5), seed + 10 + number, how, unheard=True)]
         share, _ = _read(model, write_apart(folder / f"other{number}", others), others)
         print(f"Never heard in training, {name}: {share:.0f} % right")
     if right < ENOUGH:
-        print(f"That is little for {minutes:g} minutes: this machine is slow or busy. Give it more with --minutes.")
+        print(f"That is not much for {minutes:g} minutes: this machine is slow or busy. Give it more with --minutes.")
     pictures = model.folder / "pictures"
     pictures.mkdir(exist_ok=True)
     longest = max(range(min(50, len(tests))), key=lambda i: len(tests[i][0]))

@@ -27,7 +27,14 @@ from regard.training.distributed import World, together
 INPUT = "standard input"  # as complaints name it
 AHEAD = PLACES  # lines taken together at most
 UNCHANGED = {"n_best": 1, "minimum": 0, "embeddings": False}  # what these options are unless somebody gives them
-RANGES = {"beam": (1, 1000), "n_best": (1, 1000), "minimum": (0, 10_000), "longest": (1, 10_000), "seed": (0, 10**12)}
+RANGES = {
+    "beam": (1, 1000),
+    "n_best": (1, 1000),
+    "minimum": (0, 10_000),
+    "longest": (1, 10_000),
+    "seed": (0, 10**12),
+    "threshold": (0, 1),
+}
 RANKED = ("beam", "length_penalty")  # what a draw does without
 LINES = ("text", "labelled", "dictionary", "aligned")  # forms of files whose lines may as well be sources alone
 Chunks = Iterator[list[str]]

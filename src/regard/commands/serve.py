@@ -12,7 +12,13 @@ from pathlib import Path
 from regard.errors import UserError
 from regard.exchange.engine import ENGINES
 
-BUDGET = 8192  # characters of a padded batch
+BUDGET = 16_384  # characters of a padded batch
+WORKERS = 4  # at most, unless told otherwise
+
+
+def cores() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def names_of(runs: Sequence[Path]) -> dict[str, str]:
@@ -26,6 +32,17 @@ def names_of(runs: Sequence[Path]) -> dict[str, str]:
         if len({*names}) == len(names):
             return {name: str(path) for name, path in zip(names, paths, strict=True)}
     raise UserError("The same run was named twice.")
+
+
+def models_and_folders(given: Sequence[Path]) -> tuple[dict[str, str], tuple[Path, ...]]:
+    """Return the runs to serve by their names, and the folders whose runs are only shown: those that are no runs."""
+    from regard.serving.browsing import Browser, is_run
+
+    folders = tuple(Path(path) for path in given if Path(path).is_dir() and not is_run(Path(path)))
+    for folder in folders:
+        if not Browser((folder,), {}).found():
+            raise UserError(f"{folder} is no run folder and holds none: expected what `regard train` wrote.")
+    return names_of([path for path in given if Path(path) not in folders]), folders
 
 
 def tokens_of(path: Path | None) -> tuple[str, ...]:
@@ -59,7 +76,7 @@ def serve(
     port: int = 8000,
     token_file: Path | None = None,
     engine: str = "auto",
-    workers: int = 1,
+    workers: int | None = None,
     queue: int = 1000,
     deadline: float = 30.0,
     languages: str | None = None,
@@ -67,15 +84,17 @@ def serve(
     """Answer requests until SIGTERM or SIGINT, which finish what was accepted; SIGHUP loads the runs anew."""
     if engine not in ENGINES:
         raise UserError(f"--engine is {engine!r}, expected one of {', '.join(ENGINES)}.")
+    workers = min(WORKERS, cores()) if workers is None else workers
     if not 0 <= port < 65536 or workers < 1 or queue < 1 or deadline <= 0:
         raise UserError("--port is 0 to 65535, --workers and --queue at least 1, and --deadline more than 0 seconds.")
-    named, tokens, pair = names_of(runs), tokens_of(token_file), languages_in(languages)
+    named, browsed = models_and_folders(runs)
+    tokens, pair = tokens_of(token_file), languages_in(languages)
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         raise UserError(f"{host}:{port} cannot be listened on: {error.strerror or error}.") from error
     with listening:
-        asyncio.run(_serve(listening, named, say, tokens, engine, workers, queue, deadline, pair))
+        asyncio.run(_serve(listening, named, say, tokens, engine, workers, queue, deadline, pair, browsed))
 
 
 async def _serve(
@@ -88,6 +107,7 @@ async def _serve(
     most: int,
     deadline: float,
     languages: tuple[str, str] | None,
+    browsed: tuple[Path, ...],
 ) -> None:
     import uvicorn
 
@@ -98,12 +118,12 @@ async def _serve(
     from regard.serving.worker import Order
 
     limits = RequestLimits(deadline=deadline)
-    threads = max(1, (os.cpu_count() or 1) // workers)
+    threads = max(1, cores() // workers)
     order = Order(named, engine, threads, limits.characters)
-    pool = WorkerPool(order, workers, Queue(most, BUDGET))
+    pool = WorkerPool(order, workers, Queue(most, BUDGET), say)
     await pool.start()
     config = uvicorn.Config(
-        build(pool, limits, tokens, languages), log_level="critical", access_log=False, server_header=False,
+        build(pool, limits, tokens, languages, browsed), log_level="critical", access_log=False, server_header=False,
         timeout_keep_alive=15, timeout_graceful_shutdown=round(deadline) + 5, http="h11", ws="none",
     )  # fmt: skip
     server = uvicorn.Server(config)
@@ -114,7 +134,8 @@ async def _serve(
     try:
         await pool.until_ready()
         host, port = listening.getsockname()[:2]
-        say(f"serving {', '.join(named)} at http://{f'[{host}]' if ':' in host else host}:{port}")
+        what = ", ".join([*named, *(f"the runs in {folder}" for folder in browsed)])
+        say(f"serving {what} at http://{f'[{host}]' if ':' in host else host}:{port}")
         await running
     finally:
         server.should_exit = True

@@ -13,7 +13,7 @@ from regard import pictures
 from regard.commands.predict import listed
 from regard.errors import UserError
 from regard.inputs.input import readable
-from regard.inspection import on_sound, page
+from regard.inspection import bundle, page
 from regard.inspection.figure import figure_of
 from regard.inspection.positions import position_tables
 from regard.outputs.abilities import Portrays
@@ -43,18 +43,21 @@ def show(
     answer: str | None = None,
     grid: bool = False,
     nodes: Sequence[str] = (),
+    cover: bool = False,
 ) -> Path:
-    """Answer each text (or take `answer`), and write what the suffix of `path` says. `nodes` are units to look at."""
+    """Answer each text (or take `answer`), and write what the suffix of `path` says. `nodes` are units to look at;
+    `cover` adds what the answer becomes without each part of the input."""
     named = [text for line in texts for text in (listed(model, line, nodes) if nodes else [line])]
     sources = [model.task.input.read(text) for text in named]
     answer = None if answer is None else readable(answer)
     _refuse(sources, path, answer, grid)
+    if cover and path.suffix.lower() not in (".html", ".npz"):
+        raise UserError(f"{path}: --cover goes with .html and .npz, which hold what the answer becomes.")
     kind = path.suffix.lower()
     if kind == ".html":
-        exhibits = [model.task.exhibit(source, answer) for source in sources]
-        write = page.write if exhibits[0].sound is None else on_sound.write
-        return write(path, exhibits, title=f"{model.folder.name}: where it looked")
-    exhibit = model.task.exhibit(sources[0], answer)
+        exhibits = [model.task.exhibit(source, answer, "each" if cover else ()) for source in sources]
+        return bundle.write(path, exhibits, title=f"{model.folder.name}: where it looked")
+    exhibit = model.task.exhibit(sources[0], answer, "each" if cover else ())
     if kind == ".npz":
         return _numbers(path, exhibit)
     return pictures.save(figure_of(exhibit, grid=grid), path)
@@ -96,6 +99,8 @@ def _refuse(texts: Sequence[object], path: Path, answer: str | None, grid: bool)
 
 def _numbers(path: Path, exhibit: page.Exhibit) -> Path:
     arrays = {m.name: np.asarray(m.weights) for m in exhibit.maps}
+    if exhibit.drawing is not None and exhibit.drawing.boxes:
+        arrays["boxes"] = np.array(exhibit.drawing.boxes)  # of the targets: left, top, right, bottom, from 0 to 1
     arrays |= {side: np.array(tokens) for side, tokens in exhibit.tokens().items()}
     return _saved(path, arrays)
 

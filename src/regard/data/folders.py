@@ -27,11 +27,13 @@ ZIP = b"PK\x03\x04"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Handle:
-    """A file, or the member of a zip archive. `inside` are its folders below the data's own, and its name."""
+    """A file, the member of a zip archive, or bytes that somebody sent. `inside` are its folders below the data's own,
+    and its name."""
 
     path: str
     member: str = ""
     inside: tuple[str, ...] = ()
+    content: bytes | None = None  # of what is no file
 
     def __str__(self) -> str:
         return f"{self.path}/{self.member}" if self.member else self.path
@@ -46,6 +48,8 @@ class Handle:
 
     def size(self) -> int:
         """Return the number of bytes, before any of them is unpacked."""
+        if self.content is not None:
+            return len(self.content)
         if not self.member:
             return os.path.getsize(self.path)
         return _archive(self.path).getinfo(self.member).file_size
@@ -62,6 +66,8 @@ class Handle:
         return content
 
     def _read(self, count: int) -> bytes:
+        if self.content is not None:
+            return self.content[:count]
         try:
             if not self.member:
                 with open(self.path, "rb") as file:

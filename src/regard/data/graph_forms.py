@@ -120,14 +120,15 @@ def _from_json(path: Path) -> list[Graph]:
     graphs = found if several else [found]
     if not graphs:
         raise UserError(f"{path}: there is no graph in it, expected at least one.")
-    return [_json_graph(f"{path}: graph {i}" if several else str(path), graph) for i, graph in enumerate(graphs)]
+    return [json_graph(f"{path}: graph {i}" if several else str(path), graph) for i, graph in enumerate(graphs)]
 
 
 def _refuse_json(path: Path, error: Exception) -> NoReturn:
     raise UserError(f"{path} is not valid JSON: {error}.") from error
 
 
-def _json_graph(where: str, found: Any) -> Graph:
+def json_graph(where: str, found: Any) -> Graph:
+    """Return the graph of a JSON object with `nodes` and `edges` or `links`."""
     if not isinstance(found, dict) or not isinstance(found.get("nodes"), list):
         raise UserError(f"{where}: expected an object with `nodes` and `edges` (or `links`).")
     lists = [name for name in ("edges", "links") if name in found]
@@ -138,7 +139,7 @@ def _json_graph(where: str, found: Any) -> Graph:
     edges = found["edges"] if found.get("edges") else found[lists[-1]]
     if not isinstance(edges, list):
         raise UserError(
-            f"{where}: `{lists[0]}` is no list, expected one of pairs or of objects with source and target."
+            f"{where}: `{lists[0]}` is not a list, expected one of pairs or of objects with source and target."
         )
     table = [node if isinstance(node, dict) else {"id": node} for node in found["nodes"]]
     about = found["graph"] if isinstance(found.get("graph"), dict) else {}

@@ -88,7 +88,8 @@ def _opened(handle: Handle) -> Iterator[Any]:
     """Open a recording. Every failure is one sentence."""
     import soundfile
 
-    if not handle.member:
+    loose = handle.member or handle.content is not None  # no file of its own
+    if not loose:
         path = Path(handle.path)
         if not path.exists():
             raise UserError(f"{handle}: there is no such file; check the name and the folder.")
@@ -98,14 +99,14 @@ def _opened(handle: Handle) -> Iterator[Any]:
         size = handle.size()
         if size == 0:
             raise UserError(f"{handle} is empty: it has 0 bytes, expected a recording.")
-        with soundfile.SoundFile(io.BytesIO(handle.read(MOST_BYTES)) if handle.member else handle.path) as file:
+        with soundfile.SoundFile(io.BytesIO(handle.read(MOST_BYTES)) if loose else handle.path) as file:
             yield file
     except KeyError as error:
         raise UserError(f"{handle}: there is no such recording in the archive.") from error
     except OSError as error:
         raise UserError(f"{handle} cannot be read: {error.strerror or error}.") from error
     except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:
-        raise UserError(f"{handle} is no recording that can be read: {_why(handle, error)}.") from error
+        raise UserError(f"{handle} is not a readable recording: {_why(handle, error)}.") from error
 
 
 def _why(handle: Handle, error: Exception) -> str:
@@ -122,6 +123,8 @@ def _why(handle: Handle, error: Exception) -> str:
 
 def header(handle: Handle) -> Header:
     """Return the header of a recording; refuse what cannot be one."""
+    if handle.content is not None:  # which is not kept
+        return _header.__wrapped__(handle, 0, 0)
     try:
         known = os.stat(handle.path)
         return _header(handle, known.st_mtime_ns, known.st_size)

@@ -88,12 +88,13 @@ class Passes:
         return results
 
     def in_chunks(self, row: Row, size: int) -> Iterator[tuple[Source, slice]]:
-        """Yield a long row in chunks of about `size` elements with the neighbours that features look at, and which
+        """Yield a long row in chunks of about `size` elements, the neighbours that features look at included, and which
         elements of each chunk are its own. What the network says of these is what it says of the whole row."""
         reach = self.network.reach
         assert reach is not None
         step = getattr(self.network.stem, "reduction", 1)
-        back, ahead, size = (-(-n // step) * step for n in (*reach, size))
+        back, ahead = (-(-n // step) * step for n in reach)
+        size = -(-max(size - back - ahead, back + ahead, 1) // step) * step  # that own are at least half of a chunk
         for start in range(0, len(row[0]), size):
             first, last = max(0, start - back), min(len(row[0]), start + size + ahead)
             source = self.collate([tuple(field[first:last] for field in row)])
@@ -122,7 +123,7 @@ class Passes:
     @torch.no_grad()
     def scores(self, batch: Batch) -> Tensor:
         """Return the network's scores of one batch, as a watch around it sees them."""
-        return self.network.eval().scores(moved(batch, self.network.device))
+        return self.network.eval().by_torch(moved(batch, self.network.device))
 
     def watched(self, batch: Batch) -> dict[str, Seen]:
         """Return where each attention that works on a batch looked, by its name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from regard.attention import Context
 from regard.config import Section
 from regard.data.draws import Draws
 from regard.data.filterbank import features
+from regard.data.folders import Handle
 from regard.data.format import Format
 from regard.data.recognition import Files
 from regard.data.recordings import length as seconds_of
@@ -29,15 +31,17 @@ from regard.data.store import Field
 from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.inputs.frame_choices import chosen
-from regard.inputs.input import Chosen, Input, Row, Source, Use, positions_from
+from regard.inputs.input import Chosen, Covers, Input, Opens, Row, Source, Use, positions_from
 from regard.inputs.specaugment import Variation, stretched
 from regard.inspection.sound import Heard, SoundView
-from regard.inspection.view import View
+from regard.inspection.view import Coverable, View
 from regard.layers.dropout import Dropout
 from regard.layers.stem import Stem
 from regard.layers.subsampling import ConvolvedFrames, StackedFrames
 
+PARTS = 40  # segments of a recording that can be covered
 LEARNED = 500  # recordings that mean and deviation are learned from
+SENT_SECONDS, SENT_SAMPLES = 600.0, 60_000_000  # of a recording that a stranger sends, of all channels together
 SURVEYED = 300  # recordings whose headers are looked at before settings are chosen
 
 
@@ -50,7 +54,7 @@ class FrameSettings(Section):
         "data", description="mean and deviation of all recordings; or of each recording its own mean"
     )
     reduction: int = Setting(4, ge=1, le=64, description="frames of 10 ms that become one vector")
-    reduce: Literal["convolution", "stack"] = Setting("convolution", description="how they become one")
+    reduce: Literal["convolution", "stack"] = Setting("convolution", description="how they are joined")
     stored: Literal["float16", "float32"] = Setting("float16", description="numbers on disk")
     speed: float = Setting(0.0, ge=0, lt=1, description="each time, recordings are up to this share faster or slower")
     masks: int = Setting(0, ge=0, le=100, description="SpecAugment: masks of each kind, each time anew")
@@ -73,7 +77,7 @@ class FrameStem(nn.Module):
 
     def forward(self, source: Source) -> Context:
         (frames,), where, k = source.values, source.positions, self.reduction
-        real = (where >= 0).expand(len(frames), -1)
+        real = (where >= 0).expand(frames.shape[0], -1)
         x = self.reduce(frames * real.unsqueeze(-1), real.sum(-1))
         units = torch.where(real, torch.arange(frames.shape[1], device=frames.device) // k, -1)
         fewer = torch.where(where[..., ::k] >= 0, where[..., ::k] // k, -1)
@@ -81,11 +85,12 @@ class FrameStem(nn.Module):
         return Context(x, fewer, source.mask, units, stride=(k, 1, 1))
 
 
-class Frames(Input[Clip]):
+class Frames(Input[Clip], Opens, Covers):
     """Recordings in, their frames scaled to mean 0 and deviation 1."""
 
     name = "frames"
     noun = "recordings"
+    baselines: ClassVar[tuple[str, ...]] = ("deepsets", "window")
     offers: ClassVar[frozenset[str]] = frozenset(("units to label",))
 
     def __init__(self, mean: Sequence[float], deviation: Sequence[float], how: FrameSettings, use: Use) -> None:
@@ -145,6 +150,25 @@ class Frames(Input[Clip]):
 
     def read(self, line: str) -> Clip:
         return clip_at(line)
+
+    def open(self, content: bytes, media: str) -> Clip:
+        if not media.startswith(("audio/", "video/ogg", "application/octet-stream", "application/ogg")):
+            raise UserError("The media type is that of something else, expected one of audio/….")
+        sent = Clip(Handle("the recording", content=content))
+        known = header(sent.handle)
+        if known.seconds > SENT_SECONDS or known.samples * known.channels > SENT_SAMPLES:
+            raise UserError(
+                f"the recording is too long: expected at most {SENT_SECONDS:.0f} seconds and {SENT_SAMPLES:,} samples, "
+                f"got {known.seconds:,.0f} and {known.samples * known.channels:,}."
+            )
+        return sent
+
+    def sample(self) -> Clip:
+        import soundfile
+
+        file, noise = io.BytesIO(), np.random.default_rng(0).standard_normal(self.how.rate // 2)
+        soundfile.write(file, 0.01 * noise, self.how.rate, format="WAV")
+        return self.open(file.getvalue(), "audio/wav")
 
     @staticmethod
     def unreadable(source: Clip) -> str:
@@ -208,6 +232,28 @@ class Frames(Input[Clip]):
         )
         return View(names, units=units, sound=sound)
 
+    def coverable(self, source: Clip, view: View) -> list[Coverable]:  # noqa: ARG002
+        """Return segments of the recording, at most PARTS of them."""
+        if view.sound is None:
+            return []
+        count, sound = len(view.names), view.sound
+        size = -(-count // PARTS)
+        ends = [(first, min(count, first + size)) for first in range(0, count, size)]
+        named = [f"{sound.start + a * sound.step:.2f}–{sound.start + b * sound.step:.2f} s" for a, b in ends]
+        return [Coverable(name, tuple(range(a, b))) for name, (a, b) in zip(named, ends, strict=True)]
+
+    def cover(self, source: Clip, view: View, part: Coverable) -> Clip:
+        """Return the recording with silence in place of a segment."""
+        import soundfile
+
+        assert view.sound is not None
+        (samples, rate), step = samples_of(source), view.sound.step
+        silent = samples.copy()
+        silent[round(part.vectors[0] * step * rate) : round((part.vectors[-1] + 1) * step * rate)] = 0
+        file = io.BytesIO()
+        soundfile.write(file, silent, rate, format="WAV", subtype="FLOAT")
+        return Clip(Handle(str(source), content=file.getvalue()))
+
     def text(self, source: Clip) -> str:
         return str(source) if source else ""
 
@@ -218,13 +264,18 @@ class Frames(Input[Clip]):
 
 def _heard(clip: Clip, rate: int, bins: int) -> Heard:
     samples, own = samples_of(clip)
-    return Heard(_features(clip, rate, bins), resampled(samples, own, rate), rate)
+    return Heard(_known_features(clip, rate, bins), resampled(samples, own, rate), rate)
 
 
 def _own(clip: Clip, how: FrameSettings) -> NDArray[np.float32]:
     """Return the features of a clip; of `normal=recording` without their mean."""
-    frames = _features(clip, how.rate, how.bins)
+    frames = _known_features(clip, how.rate, how.bins)
     return frames - frames.mean(0) if how.normal == "recording" else frames
+
+
+def _known_features(clip: Clip, rate: int, bins: int) -> NDArray[np.float32]:
+    """Return the features of a clip; those of bytes that somebody sent are not kept."""
+    return _features(clip, rate, bins) if clip.handle.content is None else features(clip, rate, bins)
 
 
 @lru_cache(maxsize=32)  # a clip is asked for several times in a row: may it be answered, the answer, the picture

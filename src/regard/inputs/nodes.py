@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 from weakref import WeakKeyDictionary
@@ -19,18 +20,20 @@ from regard.config import Section
 from regard.data.draws import Draws
 from regard.data.format import Format
 from regard.data.graph import Floats, Graph, Ints, Sparse
+from regard.data.graph_forms import json_graph
 from regard.data.graphs import GraphSource, graph_texts, is_large, named_graph, recognise_graphs, with_nodes
 from regard.data.recognition import Files
 from regard.data.store import Field
 from regard.data.survey import Survey
 from regard.errors import UserError
-from regard.inputs.input import Chosen, Input, Naming, Row, Source, Use, positions_from
+from regard.inputs.input import Chosen, Covers, Input, Naming, Opens, Row, Source, Use, positions_from
 from regard.inputs.node_features import NodeFacts, learn_facts, node_features
 from regard.inputs.node_stem import NodeStem
-from regard.inspection.view import GraphView, View
+from regard.inspection.view import Coverable, GraphView, View
 from regard.layers.stem import Stem
 
 FILE = "nodes.json"
+SENT_NODES, SENT_EDGES = 20_000, 200_000  # of a graph that a stranger sends
 GRAPHS = ("graphs", "graph tables")  # kinds of data
 
 
@@ -55,7 +58,7 @@ class NodeSettings(Section):
     hops: int = Setting(3, ge=1, le=100, description="how far a node sees: layers along edges; for gcn one more")
 
 
-class Nodes(Input[GraphSource]):
+class Nodes(Input[GraphSource], Opens, Covers):
     """Graphs in. `facts` is what was learned of features; large graphs are read around the nodes that are asked for."""
 
     name = "nodes"
@@ -124,6 +127,38 @@ class Nodes(Input[GraphSource]):
 
     def read(self, line: str) -> GraphSource:
         return named_graph(line)
+
+    def open(self, content: bytes, media: str) -> GraphSource:
+        if not media.startswith(("application/json", "application/octet-stream")):
+            raise UserError("The media type is that of something else, expected application/json.")
+        if self.sampled:
+            raise UserError("This model reads large graphs in parts from their files, and none that are sent.")
+        try:
+            graph = json_graph("the graph", json.loads(content))
+        except (ValueError, RecursionError, UserError, TypeError, OverflowError):  # which may repeat what was sent
+            raise UserError(
+                "The graph cannot be read: expected a JSON object with `nodes` and `edges`, as in the training data."
+            ) from None
+        if graph.count > SENT_NODES or len(graph.edges) > SENT_EDGES:
+            raise UserError(f"The graph is too large: expected at most {SENT_NODES:,} nodes and {SENT_EDGES:,} edges.")
+        return GraphSource(graph, "the graph")
+
+    def sample(self) -> GraphSource:
+        """Return a ring with features of 0; nothing where graphs are read in parts from their files."""
+        if self.sampled:
+            return GraphSource(None)
+        count, facts = max(8, self.how.frequencies + 3), self.facts
+        where, none = np.arange(count), np.zeros(0, np.int64)
+        sparse = Sparse(np.zeros(count, np.int64), none, none.astype(np.float32), facts.numbers)
+        graph = Graph(
+            count,
+            np.stack((where, (where + 1) % count), 1),
+            sparse if facts.numbers else np.zeros((count, len(facts.mean)), np.float32) if facts.mean else None,
+            [[] for _ in where] if facts.words else None,
+            strength=np.ones(count, np.float32) if facts.weighted else None,
+            carried=np.zeros((count, facts.carried), np.float32) if facts.carried else None,
+        )
+        return GraphSource(graph, "the graph")
 
     @staticmethod
     def unreadable(source: Any) -> str:  # noqa: ARG004
@@ -302,6 +337,29 @@ class Nodes(Input[GraphSource]):
         assert graph is not None
         return [graph.name(int(i)) for i in (range(graph.count) if source.asked is None else source.asked)]
 
+    def coverable(self, source: GraphSource, view: View) -> list[Coverable]:  # noqa: ARG002
+        """Return the edges, each as the way from its sender to its receiver."""
+        if view.scene is None or self.sampled:
+            return []
+        pairs = view.scene.edges.tolist()
+        return [Coverable(f"{view.names[a]} → {view.names[b]}", (a,), b) for a, b in pairs]
+
+    def cover(self, source: GraphSource, view: View, part: Coverable) -> GraphSource:  # noqa: ARG002
+        """Return the graph without an edge."""
+        graph = source.graph
+        assert graph is not None
+        assert part.receiver is not None
+        nodes = np.arange(graph.count)
+        if source.picked and source.asked is not None:
+            nodes, _ = graph.around(source.asked, self.how.hops)
+        kept = (graph.edges != nodes[[part.vectors[0], part.receiver]]).any(1)
+        strength = None if graph.strength is None else graph.strength[kept]
+        carried = None if graph.carried is None else graph.carried[kept]
+        less = replace(graph, edges=graph.edges[kept], strength=strength, carried=carried)
+        if not self.how.degrees and self.how.positions == "none":  # features of nodes do not depend on edges
+            self._features[less] = self._known(graph, source.home)
+        return replace(source, graph=less)
+
     def text(self, source: GraphSource) -> str:
         return source.text
 
@@ -360,10 +418,9 @@ def _models(seen: Survey, graphs: Sequence[Graph], use: Use, carried: int) -> Ch
         model |= {"dropout": 0.6, "attention_dropout": 0.6} if few else {"dropout": 0.2, "attention_dropout": 0.0}
         training = {"rate": 5e-3, "decay": 0.5 if few else 0.0, "warmup": 10, "smoothing": 0.0, "schedule": "constant"}
         training |= {"budget": 4096, "average": 1} | ({} if large else {"steps": 500, "every": 10})
-        training |= {"patience": 15}
         reasons = {
             "model.kind": "attention along edges: `regard show` tells which neighbours decided",
-            "model.dropout": f"{labelled:,} labelled nodes are {'few: much' if few else 'many: little'} is dropped",
+            "model.dropout": f"{labelled:,} labelled nodes are {'few' if few else 'many'}: {model['dropout']}",
         }
         return {"model": model, "training": training}, reasons
     if use is Use.LABEL:

@@ -19,23 +19,25 @@ from torch import Tensor, nn
 
 from regard.attention import Context
 from regard.config import Section
+from regard.data.box_forms import recognise_boxes
 from regard.data.draws import Draws
 from regard.data.format import Format
 from regard.data.images import INPUT, recognise_images
-from regard.data.pixels import ImageHandle, decoded, fault_of, fitted, named, size_of
+from regard.data.pixels import ImageHandle, count_of, decoded, fault_of, fitted, fitting, named, size_of
 from regard.data.recognition import Files
 from regard.data.store import Field
 from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.inputs import augmentation, picture_choice
 from regard.inputs.augmentation import Variations
-from regard.inputs.input import RESTORED, Chosen, Input, Opens, Restores, Row, Source, Use
-from regard.inspection.view import View
+from regard.inputs.input import RESTORED, Chosen, Covers, Framed, Input, Opens, Restores, Row, Source, Use, Window
+from regard.inspection.view import Coverable, View
 from regard.layers.dropout import Dropout
 from regard.layers.stem import Marks, Shape, Stem
 from regard.models.vit import LinearPatches
 
 STATISTICS = 2000  # pictures from which mean and deviation are learned
+SENT_PIXELS = 2**24  # of an image that a stranger sends
 LARGEST = 1024  # pixels of a side
 
 
@@ -65,7 +67,7 @@ class LabelledPictureSettings(PictureSettings):
     )
 
 
-class Patches(Input[ImageHandle], Opens, Restores[ImageHandle]):
+class Patches(Input[ImageHandle], Opens, Framed, Restores[ImageHandle], Covers):
     """Pictures in: (size, size, channels) bytes, with the mean and deviation of each channel of the training data."""
 
     name = INPUT
@@ -91,6 +93,9 @@ class Patches(Input[ImageHandle], Opens, Restores[ImageHandle]):
 
     @classmethod
     def recognise(cls, files: Files, task: str | None) -> Format | None:
+        boxes = recognise_boxes(files.paths, task)
+        if boxes is not None or task == "detect":  # labels and captions are no boxes
+            return boxes
         return recognise_images(files.paths, lambda: files.samples, task)
 
     @classmethod
@@ -133,12 +138,19 @@ class Patches(Input[ImageHandle], Opens, Restores[ImageHandle]):
 
     def open(self, content: bytes, media: str) -> ImageHandle:
         if not media.startswith(("image/", "application/octet-stream")):
-            raise UserError(f"The media type is {media!r}, expected one of image/….")
+            raise UserError("The media type is that of something else, expected one of image/….")
         sent = ImageHandle("the image", content=content)
         fault = fault_of(sent)
         if fault:
             raise UserError(fault)
+        if count_of(sent) > SENT_PIXELS:
+            raise UserError(f"the image is too large: expected at most {SENT_PIXELS:,} pixels, got {count_of(sent):,}.")
         return sent
+
+    def sample(self) -> ImageHandle:
+        file = io.BytesIO()
+        Image.new("L", (16, 16), 128).save(file, "PNG")
+        return self.open(file.getvalue(), "image/png")
 
     @staticmethod
     def unreadable(source: ImageHandle) -> str:
@@ -152,6 +164,12 @@ class Patches(Input[ImageHandle], Opens, Restores[ImageHandle]):
         if not source.path:
             return np.zeros((0, how.size, how.size, how.channels), np.uint8)
         return fitted(decoded(source, how.size), how.size, how.channels, how.fit)[None]
+
+    def window(self, source: ImageHandle) -> Window:
+        if not source.path:
+            return Window(0, 0, 1, 1)
+        rows, columns, _ = size_of(source)
+        return Window(*fitting(rows, columns, self.how.fit))
 
     def units(self, row: Row) -> int:
         return len(row[0])
@@ -223,6 +241,25 @@ class Patches(Input[ImageHandle], Opens, Restores[ImageHandle]):
         count = self.how.size // self.how.patch
         return View.of_picture(picture, (count, count), int(Marks.FIRST in self.marks))
 
+    def coverable(self, source: ImageHandle, view: View) -> list[Coverable]:  # noqa: ARG002
+        """Return the places of the network's grid."""
+        rows, columns = view.grid or (0, 0)
+        first = len(view.names) - rows * columns
+        return [Coverable(view.names[i], (i,)) for i in range(first, len(view.names))]
+
+    def cover(self, source: ImageHandle, view: View, part: Coverable) -> ImageHandle:
+        """Return the picture with the mean colour of the training data at a place."""
+        from PIL import Image
+
+        assert view.grid is not None
+        pixels, (rows, columns), size = self._pixels(source)[0].copy(), view.grid, self.how.size
+        row, column = divmod(part.vectors[0] - (len(view.names) - rows * columns), columns)
+        down, across = ((n * size // of, (n + 1) * size // of) for n, of in ((row, rows), (column, columns)))
+        pixels[slice(*down), slice(*across)] = np.round(255 * np.asarray(self.mean))
+        file = io.BytesIO()
+        Image.fromarray(pixels[..., 0] if self.how.channels == 1 else pixels).save(file, "PNG")
+        return ImageHandle(str(source), content=file.getvalue())
+
     def text(self, source: ImageHandle) -> str:
         return str(source)
 
@@ -266,7 +303,7 @@ class SequencePatches(nn.Module):
         rows, columns = (side // patch for side in x.shape[2:])
         z: Tensor = self.patches(x)
         if self.mark is not None:
-            z = torch.cat((self.mark.expand(len(z), -1, -1), z), 1)
+            z = torch.cat((self.mark.expand(z.shape[0], -1, -1), z), 1)
         where = torch.arange(z.shape[1], device=z.device)
         z = self.dropout(z if self.place is None else self.place(z, where))
         return Context(z, where, grid=(1, rows, columns), stride=(1, patch, patch))

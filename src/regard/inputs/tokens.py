@@ -26,17 +26,19 @@ from regard.data.store import Field, id_dtype
 from regard.data.survey import Survey
 from regard.data.tagged import split_words
 from regard.inputs.embedding import Embedding
-from regard.inputs.input import Chosen, Input, Row, Source, Use, positions_from, readable
+from regard.inputs.input import Chosen, Covers, Input, Row, Source, Use, positions_from, readable
 from regard.inputs.ngrams import Ngrams
 from regard.inputs.sentences import Sentences, firsts
 from regard.inputs.words import SPELLINGS, Forgetting, SpelledWords
-from regard.inspection.view import View, joined
+from regard.inspection.view import Coverable, View, joined
 from regard.layers.dropout import Dropout
 from regard.layers.first_weights import first_weights
 from regard.layers.stem import Marks, Stem
 from regard.text import labels, scripts
+from regard.text.blanks import BLANK
 from regard.text.closed import WHOLE, closed_level
 from regard.text.composed import decompose
+from regard.text.cutting import composed, places, without
 from regard.text.stream import plain, shielded
 from regard.text.tokenizer import END, START, SUB_WORDS, UNKNOWN, Tokenizer, choose_level
 
@@ -45,6 +47,7 @@ BEGIN, FINISH, FINIS = "▶", "■", "∎"  # START and END in pictures; the end
 OFTEN, SPEED = 200, 5_000  # times that little text is seen in the minutes of a training, at so many tokens a second
 LEAST = 0.7  # minutes of a training
 NAME = "\t"  # before a name that is one token at the level of characters
+HIDDEN = "\ufffd"  # in place of a word that is covered: no model knows it
 EDGE = "‖"  # between the parts of a text in pictures, where END stands
 PARTS = ("words", *SUB_WORDS)  # levels whose tokens may be parts of a word: at that of words, its punctuation marks
 
@@ -125,11 +128,12 @@ class TokenStem(nn.Module):
         return Context(x, source.positions, source.mask, source.units)
 
 
-class Tokens(Input[str]):
+class Tokens(Input[str], Covers):
     """Texts in. Where each word is labelled, a text is a sentence of words; else it is cut as a whole."""
 
     name = "tokens"
     noun = "texts"
+    baselines: ClassVar[tuple[str, ...]] = ("deepsets", "window")
     offers: ClassVar[frozenset[str]] = frozenset(("an alphabet", "units to label"))
     alphabet: Tokenizer
 
@@ -299,6 +303,32 @@ class Tokens(Input[str]):
             return View([*begin, *names, *end])
         return _view(names, groups, joined(names, groups), begin, end, None, merged=self.alphabet.level in SUB_WORDS)
 
+    def coverable(self, source: str, view: View) -> list[Coverable]:
+        """Return the words, or where there are none the characters, that are written in a text as they are called."""
+        names = list(view.names if view.groups is None else view.labels)
+        groups = list(range(len(view.names)) if view.groups is None else view.groups)
+        marks = {BEGIN, FINISH, FINIS, EDGE}
+        found = []
+        for number, place in enumerate(self._places(source, names)):
+            vectors = tuple(i for i, group in enumerate(groups) if group == number)
+            if place is not None and vectors and names[number] not in marks and not BLANK.fullmatch(names[number]):
+                found.append(Coverable(names[number], vectors))
+        return found
+
+    def cover(self, source: str, view: View, part: Coverable) -> str:
+        """Return the text without a word; where each word is labelled, with an unknown one in its place."""
+        number = part.vectors[0] if view.groups is None else view.groups[part.vectors[0]]
+        place = self._places(source, list(view.names if view.groups is None else view.labels))[number]
+        text = composed(source)
+        if place is None:
+            return text
+        return text[: place[0]] + HIDDEN + text[place[1] :] if self.sentences is not None else without(text, *place)
+
+    def _places(self, source: str, names: Sequence[str]) -> list[tuple[int, int] | None]:
+        begin = int(Marks.FIRST in self.marks)
+        found = places(names[begin : len(names) - (Marks.LAST in self.marks)], composed(source))
+        return [*[None] * begin, *found, *[None] * (Marks.LAST in self.marks)]
+
     def text(self, source: str) -> str:
         return source
 
@@ -325,7 +355,7 @@ class Tokens(Input[str]):
         if minutes < 20:
             found["training"] = {"minutes": minutes}
             why["training.minutes"] = (
-                f"about {count:,} tokens are seen often enough in {minutes:g} minutes; --minutes gives it more or less"
+                f"about {count:,} tokens are seen often enough in {minutes:g} minutes; --minutes changes it"
             )
         return found, why
 
@@ -404,16 +434,24 @@ def _for_source(seen: Survey) -> Chosen:
 def _for_units(seen: Survey) -> Chosen:
     few = seen.count < 5_000
     counts = Counter(word for text in seen.sources for word in split_words(text.lower()))
-    size = max(300, min(50_000, sum(count > 1 for count in counts.values()) + labels.FIRST))
+    recurring = sum(count > 1 for count in counts.values())
+    size = max(300, min(50_000, recurring + labels.FIRST))
     section = {"level": "words", "lowercase": True, "size": size, "unknown": 0.2 if few else 0.1}
     reasons = {
-        "size": f"{size:,} words: about those seen twice or more; of the others the characters tell",
-        "unknown": "some words are unknown at random in training, so that their characters are learned from",
+        "size": f"{_covered(size, recurring, len(counts))}; for others there are their characters",
+        "unknown": "words become unknown at random in training, so that the model learns from their characters",
     }
     if _used(seen, "words") != "words":
         section["size"] = None
         del reasons["size"]
     return section, reasons
+
+
+def _covered(size: int, recurring: int, distinct: int) -> str:
+    """Return which words a vocabulary of this size holds."""
+    if distinct <= size:
+        return f"all {distinct:,} words"
+    return f"{size:,} words, {'those' if recurring <= size else 'the most frequent'} seen twice or more"
 
 
 def _for_label(seen: Survey) -> Chosen:
@@ -425,11 +463,12 @@ def _for_label(seen: Survey) -> Chosen:
     if (used := _used(seen, "words")) != "words":
         return {"level": "words", "lowercase": True, "unknown": 0.0 if used == "characters" else 0.1}, {}
     counts = Counter(word for text in seen.sources for word in text.lower().split())
-    size = max(300, min(30_000, sum(count > 1 for count in counts.values())))
+    recurring = sum(count > 1 for count in counts.values())
+    size = max(300, min(30_000, recurring))
     return {"level": "words", "lowercase": True, "size": size, "unknown": 0.1}, {
         "level": f"{why} Whole words are labelled best from scratch",
-        "size": f"{size:,} words: about those seen twice or more; the others teach what an unknown word is",
-        "unknown": "some words are unknown at random in training, so that no single one is relied on",
+        "size": f"{_covered(size, recurring, len(counts))}; others are unknown words",
+        "unknown": "words become unknown at random in training, so that the model relies on no single one",
     }
 
 

@@ -1,28 +1,15 @@
-"""One HTML file that shows attention weights: it opens offline and makes no network requests.
+"""Exhibits: an input, its answer, and the maps between and within them, as pictures and pages show them."""
 
-The file is `page.html` with the data put in. Tokens reach the page only as JSON in a data block and are shown only
-as text; the content security policy admits the template's own script and style by their hashes and nothing else.
-"""
-
-import base64
-import hashlib
-import html
-import io
-import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from regard.errors import UserError
 from regard.inspection.sound import SoundView
-from regard.inspection.view import Drawing, View
+from regard.inspection.view import Coverable, Drawing, View
 from regard.pictures.sketch import Sketch
-from regard.text.display import visible
 
 if TYPE_CHECKING:
     from regard.inspection.recording import Seen
@@ -63,6 +50,16 @@ class WordGroups:
 
 
 @dataclass(frozen=True)
+class Effects:
+    """An answer, the probability of each of its elements (None where it is not known), and for each part that was
+    covered, by its number, the answer without it (None where answers are drawn) and the same probabilities."""
+
+    answer: str
+    each: Sequence[float] | None
+    covered: Mapping[int, tuple[str | None, Sequence[float] | None]]
+
+
+@dataclass(frozen=True)
 class Exhibit:
     """An input, its output, and the maps between and within them.
 
@@ -79,6 +76,9 @@ class Exhibit:
     view: View | None = None  # of a source that is a picture
     sound: SoundView | None = None  # of a source that is a recording
     sketch: Sketch | None = None  # where the source is a graph
+    elements: Sequence[int] | None = None  # the row of the target of each element of the answer; None: its own
+    parts: Sequence[Coverable] = ()  # what can be covered, with columns of the source as vectors
+    effects: Effects | None = None
 
     @classmethod
     def of(cls, source: View, target: View, maps: Sequence[Map], text: str, drawing: Drawing | None = None) -> Self:
@@ -96,6 +96,11 @@ class Exhibit:
         if columns:
             sides["projected"] = projected_names(max(columns))
         return sides
+
+    def element_rows(self, count: int | None) -> list[int]:
+        """Return the row of the target for each of so many elements of the answer."""
+        rows = [*self.elements] if self.elements is not None else [*range(len(self.target))]
+        return rows if count is None or len(rows) == count else [0] * count
 
     def all_words(self) -> dict[Side, WordGroups]:
         """Return `words` of each side; that of the prefix is made from that of the target."""
@@ -167,127 +172,3 @@ def projected_names(count: int) -> list[str]:
 def _kind(key: str) -> str:
     """Return the kind of a layer: encoder.layers.1.attention → encoder.attention."""
     return ".".join(part for part in key.split(".") if not part.isdigit() and part != "layers")
-
-
-def write(path: str | Path, exhibits: Sequence[Exhibit], title: str = "Attention") -> Path:
-    """Write the page for `exhibits` to `path` (.html) and return the path."""
-    path = Path(path)
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"{path}: a page is written as .html, not as {path.suffix or 'a file without suffix'}.")
-    if not exhibits:
-        raise UserError(f"{path}: there is no example to show, give at least one.")
-    packed = [_packed(exhibit, f"Example {number}") for number, exhibit in enumerate(exhibits, 1)]
-    try:
-        path.write_text(_filled(packed, title), encoding="utf-8", newline="\n")
-    except OSError as fault:
-        raise UserError(
-            f"{path} cannot be written ({fault.strerror}): give a file in an existing folder you may write to."
-        ) from fault
-    return path
-
-
-def _filled(packed: list[dict[str, Any]], title: str) -> str:
-    template = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
-    parts = {
-        "title": html.escape(one_line(title)),
-        "data": as_json({"examples": packed}),
-        "style-hash": hash_of(template, "style"),
-        "script-hash": hash_of(template, "script"),
-    }
-    # one pass, so that a token that looks like a place-holder stays a token
-    return re.sub(r"\{\{([a-z-]+)\}\}", lambda match: parts[match[1]], template)
-
-
-def one_line(title: str) -> str:
-    """Return a title on one line: blanks stay blanks, and what cannot be written in UTF-8 is replaced."""
-    return " ".join(visible(word) for word in title.split())
-
-
-def hash_of(template: str, tag: str) -> str:
-    """Return the hash of an inline element, of the text between its tags, for the content security policy."""
-    match = re.search(rf"<{tag}>(.*?)</{tag}>", template, re.DOTALL)
-    assert match is not None
-    return "sha256-" + base64.b64encode(hashlib.sha256(match[1].encode()).digest()).decode()
-
-
-def as_json(data: object) -> str:
-    """Return JSON that cannot end its script element or open a comment: < > & and non-ASCII are escaped."""
-    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    return re.sub("[<>&]", lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-def _packed(exhibit: Exhibit, where: str) -> dict[str, Any]:
-    if not exhibit.maps:
-        raise UserError(f"{where} has no attention map to show.")
-    return {
-        **{side: [visible(token) for token in tokens] for side, tokens in exhibit.tokens().items()},
-        "text": None if exhibit.text is None else one_line(exhibit.text),
-        "words": {
-            side: {"names": [visible(name) for name in words.names], "of": [*words.of]}
-            for side, words in exhibit.all_words().items()
-        },
-        "picture": None if exhibit.view is None else _packed_picture(exhibit.view),
-        "scene": None if exhibit.sketch is None else _packed_scene(exhibit.sketch),
-        "maps": [packed_map(exhibit, a_map, f"{where}, map {a_map.name!r}") for a_map in exhibit.maps],
-    }
-
-
-def _packed_picture(view: View) -> dict[str, Any]:
-    """Return a picture as PNG, and the grid of its places."""
-    from PIL import Image
-
-    assert view.picture is not None
-    assert view.grid is not None
-    file = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(view.picture)).save(file, "PNG")
-    rows, columns = view.grid
-    png = base64.b64encode(file.getvalue()).decode()
-    tall, wide = view.picture.shape[:2]
-    return {"png": png, "rows": rows, "columns": columns, "ratio": wide / tall}
-
-
-def _packed_scene(drawn: Sketch) -> dict[str, Any]:
-    """Return the places of nodes, edges, and what is known of each node."""
-    return {
-        "places": np.round(drawn.places, 4).tolist(),
-        "edges": drawn.edges.tolist(),
-        "groups": [None if group is None else visible(group) for group in drawn.groups],
-        "centres": [*drawn.centres],
-        "title": one_line(drawn.title),
-    }
-
-
-def packed_map(exhibit: Exhibit, a_map: Map, where: str) -> dict[str, Any]:
-    """Return weights as 16-bit steps from the least (or 0) to the greatest: half a step of softmax is below 0.00001."""
-    weights = _checked(exhibit, a_map, where)
-    low, high = min(float(weights.min()), 0.0), float(weights.max())
-    span = high - low or 1.0
-    steps = np.rint((weights - low) / span * 65535).astype("<u2")
-    return {
-        "name": a_map.name,
-        "rows": a_map.rows,
-        "columns": a_map.columns,
-        "layers": weights.shape[0],
-        "heads": weights.shape[1],
-        "low": low,
-        "span": span,
-        "data": base64.b64encode(steps.tobytes()).decode(),
-    }
-
-
-def _checked(exhibit: Exhibit, a_map: Map, where: str) -> NDArray[np.float64]:
-    tokens = exhibit.tokens()
-    for side in (a_map.rows, a_map.columns):
-        if side not in tokens:
-            raise UserError(f"{where}: rows and columns are 'source', 'target' or 'prefix', found {side!r}.")
-    weights = np.asarray(a_map.weights, dtype=np.float64)
-    expected = (len(tokens[a_map.rows]), len(tokens[a_map.columns]))
-    if weights.ndim != 4 or weights.shape[2:] != expected or 0 in weights.shape:
-        raise UserError(
-            f"{where}: expected weights (layers, heads, {expected[0]}, {expected[1]}) for {expected[0]} {a_map.rows} "
-            f"and {expected[1]} {a_map.columns} tokens, at least one of each, found shape {weights.shape}."
-        )
-    if not np.isfinite(weights).all():
-        bad = int((~np.isfinite(weights)).sum())
-        raise UserError(f"{where}: the weights hold {bad} NaN or infinite values, only finite ones can be shown.")
-    return weights

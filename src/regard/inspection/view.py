@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,15 @@ from regard.errors import UserError
 from regard.inspection.sound import SoundView
 
 CLASS = "▷"  # the class token, which has no place
+
+
+class Coverable(NamedTuple):
+    """A part of an input that can be covered: its name, and the vectors that stand for it; of an edge its sender, and
+    the receiver."""
+
+    name: str
+    vectors: tuple[int, ...]
+    receiver: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,3 +147,6 @@ class Drawing:
     heads: tuple[NDArray[Any], Sequence[str], Sequence[str]] | None = None
     spans: Sequence[tuple[float, float, str]] = ()  # of a recording: start, end and label of what is said
     spoken: bool = False  # the rows are said one after the other
+    boxes: Sequence[
+        tuple[float, float, float, float]
+    ] = ()  # of the rows: left, top, right, bottom in a picture, 0 to 1

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 CHANNELS = 32
+PIECE = 4096  # frames convolved at once
 
 
 def halved(lengths: Tensor, times: int) -> Tensor:
@@ -37,12 +38,13 @@ class StackedFrames(nn.Module):
 
 class ConvolvedFrames(nn.Module):
     """Two or more 3 × 3 convolutions with ReLU, each of which halves the frequencies, and so many of them the frames
-    that k become one; then a linear map (Dong et al. 2018, 3.3)."""
+    that k become one; then a linear map (Dong et al. 2018, 3.3). A long recording is convolved piece by piece: what
+    comes between has some hundred numbers a frame, and would leave the caches and be mapped anew each time."""
 
     def __init__(self, bins: int, width: int, reduction: int, channels: int = CHANNELS) -> None:
         super().__init__()
         if reduction & (reduction - 1):
-            raise ValueError(f"frames.reduction={reduction} is no power of 2, which convolutions need; stack frames")
+            raise ValueError(f"frames.reduction={reduction} is not a power of 2, which convolutions need; stack frames")
         halvings = reduction.bit_length() - 1
         self.strides = [2] * halvings + [1] * max(0, 2 - halvings)
         self.layers = nn.ModuleList(
@@ -53,8 +55,21 @@ class ConvolvedFrames(nn.Module):
             bins = -(-bins // 2)
         self.map = nn.Linear(channels * bins, width)
         self.reach = sum(2 ** min(i, halvings) for i in range(len(self.strides)))
+        self.reduction = reduction
 
     def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
+        count, k = frames.shape[1], self.reduction
+        if count <= PIECE:
+            return self._piece(frames, lengths)
+        beside, size = -(-self.reach // k), -(-PIECE // k)  # in vectors
+        found = []
+        for start in range(0, -(-count // k), size):
+            first = max(0, start - beside)
+            some = frames[:, first * k : (start + size + beside) * k]
+            found.append(self._piece(some, lengths - first * k)[:, start - first :][:, :size])
+        return torch.cat(found, 1)
+
+    def _piece(self, frames: Tensor, lengths: Tensor) -> Tensor:
         x = frames.unsqueeze(1)
         for layer, stride in zip(self.layers, self.strides, strict=True):
             x = layer(x).relu()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hmac
 import html
-import json
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -17,10 +17,11 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 
 import regard
-from regard.serving import clients
+from regard.serving import clients, page
+from regard.serving.browsing import Browser
 from regard.serving.pool import WorkerPool
 from regard.serving.queue import Refused
-from regard.serving.requests import Bytes, RequestLimits, Service, Strict, json_body, options_of
+from regard.serving.requests import Bytes, RequestLimits, Service, Strict, described, json_body, options_of
 
 OPEN = ("/healthz", "/readyz")  # need no token
 POLICY = b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
@@ -45,7 +46,10 @@ class ServerMetrics:
         )
         self.seconds = Histogram("regard_request_seconds", "Time to answer a request.", registry=self.registry)
         self.batches = Histogram(
-            "regard_batch_size", "Jobs answered together.", buckets=(1, 2, 4, 8, 16, 32, 64), registry=self.registry
+            "regard_batch_size",
+            "Jobs answered together.",
+            buckets=(1, 2, 4, 8, 16, 32, 64, 128),
+            registry=self.registry,
         )
         for name, text, value in (
             ("regard_queue", "Jobs that wait.", lambda: len(pool.queue.waiting)),
@@ -80,7 +84,8 @@ class Walls:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message["headers"], *HEADERS]}
+                own = {name.lower() for name, _ in message["headers"]}  # the page has a policy of its own
+                message = {**message, "headers": [*message["headers"], *(h for h in HEADERS if h[0] not in own)]}
             await send(message)
 
         async def limited() -> Message:
@@ -101,7 +106,8 @@ class Walls:
                 raise Refused(400, "content-length: expected a number.")
             if length > self.limits.body:
                 raise Refused(413, f"The body is too large: expected at most {self.limits.body:,} bytes.")
-            self._known(scope["path"], headers)
+            if scope["method"] != "GET" or scope["path"] not in page.OPEN:
+                self._known(scope["path"], headers)
             await self.app(scope, limited, told)
         except Refused as refused:
             if not status:
@@ -135,17 +141,21 @@ def rendered(refused: Refused, path: str) -> Response:
 class PredictBody(Strict):
     """A request of `POST /v1/predict`."""
 
-    model: str | None = Field(None, description="the model's name; may be left out where there is one", max_length=200)
+    model: str | None = Field(None, description="the model's name; optional if there is only one", max_length=200)
     input: str | Bytes | list[str | Bytes] = Field(description="a text or bytes, or several")
     attention: bool = Field(False, description="add where the model looked")
-    deadline: float | None = Field(None, gt=0, le=3600, description="seconds after which the answer is of no use")
+    deadline: float | None = Field(None, gt=0, le=3600, description="deadline in seconds")
     options: dict[str, Any] = Field(default_factory=dict, description="beam, n_best, longest, seed …")
 
 
 def build(
-    pool: WorkerPool, limits: RequestLimits, tokens: tuple[str, ...] = (), languages: tuple[str, str] | None = None
+    pool: WorkerPool,
+    limits: RequestLimits,
+    tokens: tuple[str, ...] = (),
+    languages: tuple[str, str] | None = None,
+    browsed: tuple[Path, ...] = (),
 ) -> FastAPI:
-    """Return the application over a pool of workers."""
+    """Return the application over a pool of workers; `browsed` are folders whose runs the page lists."""
 
     @asynccontextmanager
     async def life(_: FastAPI) -> Any:
@@ -163,7 +173,7 @@ def build(
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
         kind = "not_found" if error.status_code == 404 else "invalid_request_error"
-        found = {404: "There is nothing here.", 405: "This method is not allowed here."}
+        found = {404: "There is no such path.", 405: "This method is not allowed here."}
         message = found.get(error.status_code, "The request cannot be read.")
         return rendered(Refused(error.status_code, message, kind=kind), request.url.path)
 
@@ -211,18 +221,9 @@ def build(
     async def docs() -> Response:
         return HTMLResponse(page_of(app.openapi()))
 
+    page.add(app, service, Browser(browsed, pool.order.runs))
     clients.add(app, service, languages)
     return app
-
-
-def described(kind: type[Any]) -> dict[str, Any]:
-    """Return what the API's description says of a body."""
-    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
-    for name, definition in schema.pop("$defs", {}).items():
-        schema = json.loads(
-            json.dumps(schema).replace(f'{{"$ref": "#/components/schemas/{name}"}}', json.dumps(definition))
-        )
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def page_of(description: dict[str, Any]) -> str:

@@ -66,7 +66,7 @@ class Need:
         if self.total <= self.there:
             return said
         helps = self.total - self.batch // 2 < self.there or self.batch > self.model
-        remedy = smaller(how) if helps else "make model.width, model.layers or tokens.size less"
+        remedy = smaller(how) if helps else "reduce model.width, model.layers or tokens.size"
         return f"{said}, which is more than the {gigabytes(self.there)} of this machine: {remedy}"
 
 

@@ -22,6 +22,7 @@ from regard.outputs import OUTPUTS
 from regard.runs import checkpoint, checksums, folder, locations, settings, upgrade
 from regard.runs.build import Parts, form_of, load_parts, read
 from regard.runs.card import write_card
+from regard.runs.examples import write_examples
 from regard.runs.folder import refuse_unwritable
 from regard.runs.model import Model, load, nothing_in, settings_in
 from regard.training import averaging, choose, memory, warm_start
@@ -165,6 +166,8 @@ def _started(config: Config, start: Path, run: Path, *, adapt: bool) -> Config:
     if not adapt:
         return settings.override(config, [f"training.start={json.dumps(str(start))}"])
     known = bool(checkpoint.states(run)) and (run / "config.yaml").is_file()
+    if known and not start.is_dir() and str(start) != settings_in(run)[0].training.start:
+        settings_in(start)  # which refuses it
     rate = 1 if known else warm_start.SLOWER
     return warm_start.adapted(config, settings_in(run if known else start)[0], start, rate=rate)
 
@@ -219,7 +222,7 @@ def run_training(
         if world.size > 1 and averaging.normalised(trainer.network):
             progress.say("BatchNorm sees the rows of each process alone: the result depends on how many there are")
         if trainer.resume(progress.say):
-            progress.say(f"going on at step {trainer.at.step:,} of {run}")
+            progress.say(f"resuming at step {trainer.at.step:,} of {run}")
         try:
             trainer.train()
             trainer.finish()
@@ -283,6 +286,8 @@ def _report(model: Model, trainer: Trainer, progress: Progress, data: dict[str, 
         scores, answers = model.task.evaluate(held)
         found[name] = scores
         progress.say(f"{name}: " + ", ".join(f"{s.name} {s.value:.2f}{s.unit and ' ' + s.unit}" for s in scores))
+        if name == "validation":
+            write_examples(model, held, answers)
         found_wrong = [*warnings_of_answers(model.task.output, held.items, answers), *model.task.warnings(held, scores)]
         for warning in found_wrong:
             progress.say(f"warning: {name}: {warning}")

@@ -31,7 +31,7 @@ from regard.models.bert import bert
 from regard.models.settings import BertKind, XlnetKind
 from regard.models.xlnet import xlnet
 from regard.network import Network
-from regard.outputs.abilities import Invariant, Poses, Refuses
+from regard.outputs.abilities import Believes, Invariant, Poses, Refuses
 from regard.outputs.fill import masking
 from regard.outputs.fill.head import FillHead, Hidden, MaskedHead, PermutedHead, targets_of
 from regard.outputs.output import Held, Item, Lines, Looked, Output, paired
@@ -89,7 +89,7 @@ class Filled:
     vectors: NDArray[np.float32] | None = None
 
 
-class Fill(Output[Filled], Refuses, Poses, Invariant):
+class Fill(Output[Filled], Refuses, Poses, Invariant, Believes):
     """Full texts out. Rows have at most `longest` elements; training hides `rate` of them."""
 
     does, reads = "fills in hidden words", "continue"
@@ -253,7 +253,7 @@ class Fill(Output[Filled], Refuses, Poses, Invariant):
     def refuse(self, passes: Passes, source: Any, how: Asked) -> None:  # noqa: ARG002
         row = self.parse(source)
         if how.n_best > 1 and len(row.blanks) > 1:
-            raise UserError(f"--n-best goes with one blank to a text, found {len(row.blanks)} in {row.text[:60]!r}.")
+            raise UserError(f"--n-best goes with one blank to a text, found {len(row.blanks)}.")
 
     def parse(self, text: str) -> Blanked:
         return parse(text, self.alphabet, self.mask)
@@ -327,6 +327,21 @@ class Fill(Output[Filled], Refuses, Poses, Invariant):
             answers.append(Filled(row, words=words, vectors=vectors))
         return answers
 
+    def beliefs(self, passes: Passes, sources: Sequence[Any], answer: Filled) -> NDArray[np.float64]:
+        """Return the probability of each word that was found, the other blanks being blank."""
+        rows, guesses = [self.parse(text) for text in sources], answer.guesses[0][1]
+        found = np.zeros((len(rows), len(guesses)))
+        windows = [(n, *near) for n, row in enumerate(rows) for near in self._near(row.ids, row.blanks)]
+        logs = self.probabilities(passes, [(ids, places) for _, ids, places, _ in windows])
+        for (n, _, places, start), log in zip(windows, logs, strict=True):
+            for place, line in zip(places, log, strict=True):
+                number, allowed = rows[n].blanks.index(start + place), self.candidates.at(rows[n], start + place)
+                same = [
+                    id for id in allowed.nonzero().flatten().tolist() if self.candidates.texts[id] == guesses[number]
+                ]
+                found[n, number] = sum(float(line[id].exp()) for id in same)
+        return found
+
     def as_target(self, answer: Filled) -> str:
         return answer.blanked.filled(answer.guesses[0][1])
 
@@ -361,7 +376,7 @@ class Fill(Output[Filled], Refuses, Poses, Invariant):
             raise UserError("--answer: a model that fills in hidden words has no such option; write it into the text.")
         if not row.ids or len(row.ids) > self.longest:
             raise UserError(
-                f"The text {source[:30]!r} has {len(row.ids):,} tokens, expected 1 to {self.longest:,} (data.longest): "
+                f"The text has {len(row.ids):,} tokens, expected 1 to {self.longest:,} (data.longest): "
                 "show a part of it."
             )
         return Filled(row, self._fill(passes, [row]))
@@ -377,7 +392,7 @@ class Fill(Output[Filled], Refuses, Poses, Invariant):
         mixed = weights.shape[-1] != len(view.names)
         maps = [page.Map("self-attention", "source", "projected" if mixed else "source", weights)]
         sides = replace(view, merged=self.alphabet.level in SUB_WORDS)
-        shown = Exhibit.of(sides, sides, maps, source)
+        shown = replace(Exhibit.of(sides, sides, maps, source), elements=[place + 1 for place in row.blanks])
         mean = view.rows(weights[-1].mean(0))[1:-1]
         columns = page.projected_names(weights.shape[-1]) if mixed else words
         mean = mean if mixed else view.columns(mean)

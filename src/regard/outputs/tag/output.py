@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import tee
@@ -41,7 +42,7 @@ from regard.models.settings import (
     WindowKind,
 )
 from regard.network import Network
-from regard.outputs.abilities import Chooses, Details
+from regard.outputs.abilities import Believes, Chooses, Details, Guesses
 from regard.outputs.documents import are_documents, document_network, tokens_of
 from regard.outputs.output import Held, Item, Lines, Looked, Supervised, halves, paired
 from regard.outputs.tag.head import Choice, Independent, Tagged, TagHead
@@ -100,7 +101,7 @@ class Tagging:
         return Tagging(words, tags, self.probabilities + other.probabilities, self.score + other.score)
 
 
-class Tag(Supervised[Tagging], Chooses, Details):
+class Tag(Supervised[Tagging], Chooses, Details, Believes, Guesses):
     """Rows of tags out. A row that is too long is tagged in parts."""
 
     does, reads = "tags words", "tag"
@@ -228,6 +229,17 @@ class Tag(Supervised[Tagging], Chooses, Details):
             tags = [self.classes.names[c] for c in best[i, :m].tolist()]
             yield Tagging([], tags, shares[i, :m].tolist(), -float(lost))
 
+    def beliefs(self, passes: Passes, sources: Sequence[Any], answer: Tagging) -> NDArray[np.float64]:
+        """Return the probability of each tag of an answer, whatever the others are."""
+        head, found = passes.network.head, []
+        assert isinstance(head, TagHead)
+        for source in sources:  # which are as long as each other, but graphs are not laid side by side
+            batch = self.known(passes, [source], [answer])
+            shares = head.choice.probabilities(passes.scores(batch), batch.source.real.to(passes.network.device))
+            classes = batch.target.classes.to(shares.device).clamp(min=0).unsqueeze(-1)
+            found.append(shares.gather(-1, classes)[0, :, 0].double().cpu())
+        return np.asarray(torch.stack(found))
+
     def as_target(self, answer: Tagging) -> str:
         return " ".join(answer.tags)
 
@@ -253,6 +265,26 @@ class Tag(Supervised[Tagging], Chooses, Details):
             rows = [(own, [right]) for own, right in tags]
             found, expected = [own for own, _ in rows], [right for _, right in rows]
         return metrics.evaluate(found, expected, kind=kind, samples=samples)
+
+    def guessed(
+        self, passes: Passes, examples: Sequence[Example[Any, str]], held: Held, samples: int
+    ) -> tuple[str, list[metrics.Score]]:
+        """The most frequent tag of each word, where units are words; of all units for others and unknown words."""
+        spoken = passes.input.alphabet is not None
+
+        def units(example: Example[Any, str]) -> list[str]:
+            tags = split_words(example.target)
+            return passes.input.view(example.source).unit_names() if spoken else [""] * len(tags)
+
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        for example in examples:
+            for word, tag in zip(units(example), split_words(example.target), strict=True):
+                if tag != HOLE:
+                    counts[word][tag] += 1
+        overall = sum(counts.values(), Counter()).most_common(1)[0][0]
+        best = {word: tags.most_common(1)[0][0] for word, tags in counts.items()}
+        answers = [" ".join(best.get(word, overall) for word in units(item.example)) for item in held.items]
+        return "unigram" if spoken else "majority", self.score(held.items, answers, samples)
 
     def details(self, passes: Passes, items: Sequence[Item], answers: Sequence[str]) -> str:  # noqa: ARG002
         """Return the confusion matrix, where tags are few enough to look at."""
@@ -318,7 +350,8 @@ class Tag(Supervised[Tagging], Chooses, Details):
         spans = [(sound.start + start * frame, sound.start + end * frame, label) for start, end, label in found]
         heads = (weights, names, view.shown)
         drawing = Drawing(weights[-1].mean(0), view.shown, names, text, heads=heads, spans=spans)
-        return Exhibit(view.shown, names, merged, text, drawing=drawing)
+        elements = [row for row, (start, end, _) in enumerate(found) for _ in range(start, end)]
+        return Exhibit(view.shown, names, merged, text, drawing=drawing, elements=elements)
 
     # ---- choosing -------------------------------------------------------------------------------------------------
 
@@ -330,7 +363,7 @@ class Tag(Supervised[Tagging], Chooses, Details):
         layers = 1 if few else 2
         model = {"kind": "recurrent", "layers": layers, "width": 256, "heads": 4, "dropout": 0.5 if few else 0.4}
         reasons = {
-            "model.kind": "an LSTM both ways, with self-attention over its states: good at tags from scratch",
+            "model.kind": "a bidirectional LSTM with self-attention over its states: good at tags from scratch",
             "model.width": f"{seen.count:,} sentences and {len(tags)} tags: {layers} layers of 256",
             "output.kind": "the tags are spans (B-, I-, O): a chain keeps them whole"
             if spans

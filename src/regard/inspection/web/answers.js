@@ -1,0 +1,39 @@
+// Answers, drawn by their shape: labels with probabilities, texts with scores, tagged words, pictures, or plain JSON.
+
+function answered(found) {
+  const { source, ...answer } = found, parts = [];
+  if (answer.probabilities && !Array.isArray(answer.probabilities)) parts.push(bars(answer.probabilities));
+  else if (Array.isArray(answer.answers)) parts.push(texts(answer.answers));
+  else if (answer.words && answer.tags) parts.push(tagged(answer));
+  else parts.push(...anything(answer));
+  return parts;
+}
+
+const best = (answer) => answer.label ?? answer.answers?.[0]?.text ?? answer.tags?.join(" ") ?? answer.number?.toString() ?? "";
+
+function bars(shares) {
+  const order = Object.entries(shares).sort((a, b) => b[1] - a[1]).slice(0, 6);
+  return make("ol", { class: "bars" }, ...order.map(([name, share]) => {
+    const line = make("li", {}, make("bdi", {}, name), make("span", { class: "number" }, percent(share)));
+    line.style.setProperty("--share", share.toFixed(4));
+    return line;
+  }));
+}
+
+function texts(answers) {
+  return make("ol", { class: "texts" }, ...answers.slice(0, 8).map(({ text, score }) =>
+    make("li", {}, make("bdi", {}, text || "∅"), Number.isFinite(score) ? make("span", { class: "number" }, ` ${score.toFixed(2)}`) : "")));
+}
+
+function tagged({ words, tags, probabilities }) {
+  return make("p", { class: "tagged" }, ...words.slice(0, 400).map((word, i) =>
+    make("span", { title: probabilities?.[i] === undefined ? "" : percent(probabilities[i]) }, make("bdi", {}, word), make("small", {}, tags[i]))));
+}
+
+// Whatever else there is: pictures as pictures, everything else as it is.
+function anything(answer) {
+  const pictures = Object.entries(answer).filter(([, value]) => typeof value === "string" && value.startsWith("iVBOR"));
+  const rest = Object.fromEntries(Object.entries(answer).filter(([key]) => !pictures.some(([name]) => name === key)));
+  const shown = pictures.map(([name, png]) => make("img", { alt: name, src: `data:image/png;base64,${png}` }));
+  return [...shown, make("pre", {}, JSON.stringify(rest, null, 1).slice(0, 4000))];
+}

@@ -1,0 +1,52 @@
+// A picture: the last vectors are its places, row by row; those before them, such as a class token, have no place.
+
+class PicturePanel {
+  constructor(side, on) {
+    const { png, rows, columns, ratio, boxes } = side.picture, first = side.names.length - rows * columns;
+    this.first = first;
+    this.columns = columns;
+    this.things = side.names.map((name, index) => (index < first
+      ? button(name, () => {}, { class: "word", tabindex: index ? -1 : 0, "data-index": index })
+      : make("button", { type: "button", class: "place", "aria-label": name, tabindex: index ? -1 : 0, "data-index": index })));
+    this.boxes = boxes.map(([left, top, right, bottom]) => {
+      const box = make("div", { class: "box" });
+      const edges = { left, top, width: right - left, height: bottom - top };
+      for (const [name, share] of Object.entries(edges)) box.style[name] = `${(100 * share).toFixed(2)}%`;
+      return box;
+    });
+    this.places = make("div", { class: "places" }, ...this.things.slice(first), ...this.boxes);
+    this.places.style.backgroundImage = `url(data:image/png;base64,${png})`;
+    this.places.style.gridTemplateColumns = `repeat(${columns}, 1fr)`;
+    this.places.style.gridTemplateRows = `repeat(${rows}, 1fr)`;
+    this.places.style.aspectRatio = String(ratio);
+    this.root = make("div", { class: "pictured", role: "group", "aria-label": side.label }, ...this.things.slice(0, first), this.places);
+    delegated(this.root, { ...on, key: (index, event) => this.key(index, event) });
+  }
+
+  // A class token may have most of the weight: the colours are those of the places.
+  show({ chosen, weights, struck, looking }) {
+    this.boxes.forEach((box, index) => box.classList.toggle("looking", index === looking));
+    const most = weights ? Math.max(1e-9, ...weights.slice(this.first)) : 1;
+    this.things.forEach((thing, index) => {
+      const value = weights ? weights[index] : 0, lit = weights && value >= LEAST * most;
+      thing.classList.toggle("chosen", index === chosen);
+      thing.classList.toggle("struck", struck.has(index));
+      if (lit) thing.style.setProperty("--w", Math.min(value / most, 1).toFixed(3));
+      else thing.style.removeProperty("--w");
+      if (index < this.first && lit && value >= 0.005) thing.dataset.weight = weightText(value);
+      else thing.removeAttribute("data-weight");
+    });
+  }
+
+  key(index, event) {
+    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: this.columns, ArrowUp: -this.columns }[event.key];
+    const next = this.things[event.key === "Home" ? 0 : event.key === "End" ? this.things.length - 1 : step ? index + step : -1];
+    if (!next) return;
+    event.preventDefault();
+    roving(this.things, next);
+  }
+
+  focus(index) { roving(this.things, this.things[index]); }
+
+  ends() { return null; }
+}
