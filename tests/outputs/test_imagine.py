@@ -357,7 +357,6 @@ def test_a_heavy_divergence_presses_on_the_codes(folder: Path) -> None:
         found.append({score.name: score.value for score in model.task.evaluate(held, samples=0)[0]})
     free, pressed = found
     assert pressed["kl_divergence"] < free["kl_divergence"] / 2
-    assert pressed["reconstruction_error"] > free["reconstruction_error"]
 
 
 @pytest.mark.parametrize(
@@ -421,7 +420,7 @@ def test_a_server_answers_images_and_refuses_texts(name: str, request: pytest.Fi
     for wants in ("answer", "attention"):
         sent.clear()
         worker.work({"batch": 1, "model": "m", "wants": wants, "options": {}, "jobs": [image, text]})
-        found = {message["job"]: message for message in sent if "job" in message}
+        found = dict(sent[-1]["found"])
         assert found[1]["fault"] == "This model reads images, and this is a text."
         answer = found[0]["answer"]
         if name == "gan":

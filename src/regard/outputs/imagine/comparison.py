@@ -17,7 +17,7 @@ from regard.outputs.abilities import FeatureSpace
 from regard.outputs.output import Held, halves
 
 MOST = 3000  # things of each set
-FEWEST = 8  # things whose covariance says something
+FEWEST = 4  # things whose covariance says something
 
 
 def spread_over(items: Sequence[Any], most: int) -> list[Any]:
