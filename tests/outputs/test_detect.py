@@ -205,7 +205,7 @@ def test_a_set_has_no_order(anchors: bool) -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"noise": Noise(2)}, {"dense": 1.0}, {"repeats": 2}, {"anchors": False}])
-def test_pictures_without_things_have_a_loss_and_a_gradient(more: dict[str, object]) -> None:
+def test_pictures_without_things_have_a_loss(more: dict[str, object]) -> None:
     net = network(**more)  # type: ignore[arg-type]
     for wanted in (
         Objects(torch.full((2, 0), -1), torch.zeros(2, 0, 4)),
@@ -217,6 +217,17 @@ def test_pictures_without_things_have_a_loss_and_a_gradient(more: dict[str, obje
         assert loss[0].item() > 0
         assert loss[1].item() == 0
     assert all(torch.isfinite(p.grad).all() for p in net.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("more", [{"noise": Noise(2), "dense": 1.0}, {"anchors": False}])
+@pytest.mark.parametrize("counts", [[2, 1], [0, 0]])
+def test_every_weight_has_a_gradient(more: dict[str, object], counts: list[int]) -> None:
+    """Several processes wait for each of them; and anchors are learned."""
+    net, wanted = network(**more), things([*counts, 1])  # type: ignore[arg-type]
+    net(Batch(pictures(2), Objects(wanted.classes[:2], wanted.boxes[:2].float()))).sum().backward()
+    assert [name for name, p in net.named_parameters() if p.grad is None] == []
+    if any(counts):
+        assert float(net.head.asked.grad.abs().max()) > 0
 
 
 def test_queries_do_not_see_what_others_shall_mend() -> None:
@@ -345,7 +356,7 @@ def test_boxes_are_learned_shown_and_refused_in_sentences(tmp_path: Path) -> Non
     with zipfile.ZipFile(path) as archive:
         sent = model.task.input.open(archive.read("00003.png"), "image/png")  # as a server gets it
     assert model.answers([sent], threshold=0.0)[0].boxes == found.boxes
-    shaped = _shaped(model.task.output.as_json(found), "detect", {})[0]
+    shaped = _shaped(model.task.output.as_json(found), {"task": "detect"}, {})[0]
     assert shaped["box"]["xmax"] == round(found.boxes[found.kept[0]].right)
     assert {*shaped} == {"label", "score", "box"}
     with np.load(show(model, [asked], tmp_path / "shown.npz")) as numbers:

@@ -151,13 +151,15 @@ class QueryDecoder(Stack):
         or the learned vectors (batch, m, width) where there are none."""
         y, positions = x.values, x.where()
         masks = (x.rule(self.mask), padding)
-        boxes, found = asked, []
+        boxes = asked
+        found: list[Guess] = []
         for layer in self.layers:
             if self.places is None:
                 y = self.through(layer, y, asked, None, memory, positions, masks)
                 boxes = self.box(self.ended(y)).sigmoid()
             else:
-                before = boxes.detach()  # each layer corrects the one before, and does not train it
+                # Each layer corrects the one before, and does not train it; the first trains the anchors.
+                before = boxes.detach() if found else asked
                 y = self.through(layer, y, self.places(before), before, memory, positions, masks)
                 boxes = (inverse_sigmoid(before) + self.box(self.ended(y))).sigmoid()
             found.append(Guess(self.ended(y), boxes))

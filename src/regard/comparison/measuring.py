@@ -10,13 +10,13 @@ from statistics import median
 from typing import Any
 
 from regard import metrics
+from regard.costs import memory
 from regard.errors import UserError
 from regard.metrics.scores import label_of
 from regard.outputs.abilities import Guesses, Stretches
 from regard.outputs.output import Held
 from regard.runs import checkpoint
 from regard.runs.model import Model
-from regard.training import memory
 from regard.training.split import Split, held_out, survey
 
 ASKED = 8  # answers that are timed one by one
@@ -115,16 +115,16 @@ def _by_length(model: Model, held: Held, lengths: Sequence[int]) -> Iterator[tup
     reads = task.most
     before = 0
     for length in lengths:
-        try:
-            if isinstance(output, Stretches):
-                task.output = output.stretched(length)
-                yield length, task.evaluate(held, samples=0)[0][0].value
-                continue
-            some = _between(model, held, before, length)
+        some = held if isinstance(output, Stretches) else _between(model, held, before, length)
+        changes: dict[str, Any] = {}
+        if isinstance(output, Stretches):
+            task.output = output.stretched(length)
+        else:
             task.most = max(reads, 2 * length) if task.network.longest is None else reads
-            changes: dict[str, Any] = {"longest": 4 * length} if "longest" in output.options else {}
+            changes = {"longest": 4 * length} if "longest" in output.options else {}
+        try:
             yield length, task.evaluate(some, samples=0, **changes)[0][0].value
-        except (UserError, IndexError):
+        except ValueError:  # a learned table of positions ends
             yield length, None
         finally:
             task.output, task.most, before = output, reads, length

@@ -1,4 +1,4 @@
-"""Symmetries: which architecture commutes with which change of its input, measured: `python -m regard.comparison.symmetries`.
+"""Symmetries: which architecture commutes with which change of its input: `python -m regard.comparison.symmetries`.
 
 A network F is equivariant to a change g if F(g x) = g F(x). The table has max |F(g x) − g F(x)| / max |F(x)|, on a
 periodic grid of pixels that are also elements of a set and nodes of a graph, so that every change can be applied to

@@ -37,7 +37,7 @@ def packed(exhibit: Exhibit, where: str) -> dict[str, Any]:
     }
     if exhibit.parts:
         found["parts"] = [
-            {"name": visible(part.name), "columns": [*part.vectors], "receiver": part.receiver}
+            {"name": one_line(part.name) or visible(part.name), "columns": [*part.vectors], "receiver": part.receiver}
             for part in exhibit.parts
         ]
     if exhibit.effects is not None:

@@ -25,6 +25,7 @@ SEED = 12345
 _LABELS = {
     "bleu": "BLEU",
     "chrf": "chrF",
+    "compound_bleu": "BLEU, compounds split",
     "sequence_error_rate": "sequence error rate (WER of g2p)",
     "macro_f1": "macro F1",
     "f1": "F1 of one label",

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard import inputs
 from regard.config import Config
+from regard.costs.shadow import Shadow
 from regard.data.example import Example
 from regard.data.format import Format
 from regard.data.lines import OnFault
@@ -48,6 +49,13 @@ def unfilled(config: Config, parts: Parts) -> Task:
     Memory that nobody has written to is only promised: a model that does not fit its file costs nothing.
     """
     with _Unfilled():
+        input, network = _network(config, parts)
+    return Task(input, parts[1], network, config.data.longest)
+
+
+def weightless(config: Config, parts: Parts) -> Task:
+    """Return the task of these settings with a network that has shapes and no weights, to be traced."""
+    with Shadow(), _Unfilled():
         input, network = _network(config, parts)
     return Task(input, parts[1], network, config.data.longest)
 

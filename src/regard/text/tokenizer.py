@@ -141,6 +141,13 @@ class Tokenizer(ABC):
             return _prepare(text, self.level).split()
         return unicodedata.normalize("NFC", text).split()
 
+    @staticmethod
+    def supposed(size: int) -> Tokenizer:
+        """Return sub-words of which only the number is known, to plan with."""
+        names = [*SPECIALS, *(f"{SPACE}{number}" for number in range(size - len(SPECIALS)))]
+        vocabulary = {name: number for number, name in enumerate(names)}
+        return LearnedTokenizer(_assemble(models.BPE(vocabulary, [], unk_token=SPECIALS[UNKNOWN]), "bpe"), "bpe")
+
     def unknown_rate(self, texts: Iterable[str]) -> float:
         """Return the share of tokens that are unknown."""
         total = unknown = 0

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from regard import metrics
 from regard.attention.equation import NotFinite
-from regard.backbones.transformer import Stack
+from regard.costs import memory
 from regard.data.batches import Batches, BatchReader, Content, Rows, share
 from regard.data.draws import Draws
 from regard.errors import UserError
@@ -28,9 +28,11 @@ from regard.layers.renewal import Renewed
 from regard.metrics import Score
 from regard.outputs.output import Held
 from regard.runs import checkpoint
-from regard.training import averaging, device, memory, validation
+from regard.training import averaging, device, validation
+from regard.training.arrangement import arrange
 from regard.training.collation import Collated
 from regard.training.distributed import World, whole, without_sync, wrap
+from regard.training.forecast import Forecast
 from regard.training.optimiser import optimiser, players_of, rate_at
 from regard.training.pace import Pace
 from regard.training.position import Position
@@ -67,13 +69,7 @@ class Trainer:
         self.sharded = world.size > 1 and self.how.parallel == "fsdp"
         own = self.task.network.to(world.device)
         self.network = copy.deepcopy(own) if self.sharded else own  # shards cannot validate themselves
-        if self.how.frozen:
-            for part in (self.network.stem, self.network.backbone):
-                part.requires_grad_(False)
-        for part in self.network.modules():
-            if isinstance(part, Stack):
-                part.checkpointing = self.how.checkpointing
-        self.plain = self.network.forward  # neither compiled nor wrapped
+        arrange(self.network, self.how)
         self.loss = wrap(self.network, world, self.how.parallel, self.turns)
         if self.how.compile:
             self.loss.compile(dynamic=True)  # lengths differ from batch to batch
@@ -94,6 +90,7 @@ class Trainer:
         )
         self.at, self.window = self.saver.at, self.saver.window
         self.board = Board(run)
+        self.forecast = Forecast()
         self.stop = False
         self.alarm = validation.Alarm(progress.say)
 
@@ -118,6 +115,7 @@ class Trainer:
                 if pace:
                     pace.took(took)
                     self._settle(pace)
+                self.forecast.took(self.at, self.window, self.how)
                 self.progress.step(self.at, self.window[-1])
                 if validation.due(self.at.step, self._every(), fixed=self.how.every is not None) or self._finished():
                     self._validate()
@@ -253,14 +251,13 @@ class Trainer:
         if self.world.size > 1:
             return
 
-        def need(turn: str) -> memory.Need:
-            def loss(rows: Rows) -> Tensor:
-                return self._sums(self._collated(self.reader.content(rows)), turn, self.plain).sum()
+        def batch(rows: Rows) -> Any:
+            return self.task.batch(self.reader.content(rows))
 
-            return memory.predict(self.network, loss, self.batches, self.world.device)
-
+        place = memory.here(self.world.device, self.network, self.batches.rows)
         with self._memory(first=True):
-            most = max((need(turn) for turn in self.turns), key=lambda each: each.total)
+            most = memory.predict(self.network, batch, self.turns, self.batches, place, self.how)
+        self.forecast.size = most.total
         if most.hopeless:  # a system that has promised memory ends the process when it has none
             raise UserError(f"The {most.sentence(self.how)}.")
         self.progress.say(most.sentence(self.how))
@@ -438,7 +435,8 @@ class Trainer:
                 )
             saver.publish_model(self._average() or saver.path(self.at.best_step))
             checkpoint.put_weights(network, checkpoint.load_weights(saver.model), saver.model)
-            self.progress.say(f"peak memory: {memory.gigabytes(memory.peak(self.world.device))}")
+            for line in self.forecast.account(self.at, self.world.device):
+                self.progress.say(line)
         network.to("cpu")
 
     def _average(self) -> bytes | None:

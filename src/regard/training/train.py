@@ -14,6 +14,7 @@ import torch
 from regard import config as config_files
 from regard.attention.multihead import unfused
 from regard.config import Config
+from regard.costs import memory
 from regard.data.lines import Fault
 from regard.data.standard_input import kept, spooled
 from regard.data.survey import Survey
@@ -25,7 +26,7 @@ from regard.runs.card import write_card
 from regard.runs.examples import write_examples
 from regard.runs.folder import refuse_unwritable
 from regard.runs.model import Model, load, nothing_in, settings_in
-from regard.training import averaging, choose, memory, warm_start
+from regard.training import averaging, choose, warm_start
 from regard.training import device as devices
 from regard.training.advice import warnings_of, warnings_of_answers
 from regard.training.allocator import keep_memory

@@ -17,6 +17,7 @@ def evaluate(
     length_penalty: Annotated[float | None, typer.Option(help="length penalty: scores are divided by length to this power")] = None,
     stride: Annotated[int | None, typer.Option(help="language models: move the window on by this many tokens")] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="ignore case in BLEU and chrF")] = False,
+    compounds: Annotated[bool, typer.Option("--compounds", help="also print BLEU with hyphenated compounds split, as published for WMT14 English to German")] = False,
     by_length: Annotated[bool, typer.Option("--by-length", help="also print the first metric by length of the source")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the answers to this file, one line per example")] = None,
     pictures: Annotated[Path | None, typer.Option("--pictures", metavar="FOLDER", help="draw the confusion matrix and the pictures most surely labelled wrong")] = None,
@@ -43,7 +44,6 @@ def evaluate(
     with spooled(data) as (files,):
         evaluating.read_as(model, files, format, columns)
         changes |= evaluating.compared_with(model, features, say)
-        report = evaluating.evaluate(
-            model, files, changes, lowercase=lowercase, by_length=by_length, output=output, pictures=pictures
-        )
+        asked = {"lowercase": lowercase, "compounds": compounds, "by_length": by_length}
+        report = evaluating.evaluate(model, files, changes, **asked, output=output, pictures=pictures)
     print(report.as_json() if as_json else report.render())

@@ -116,6 +116,7 @@ class Looking {
     const sound = this.panels.columns, time = this.shown.times?.[choice.index];
     if (sound instanceof SoundPanel && choice.side === "rows" && time) sound.play(...time);
     this.draw();
+    this.tellCovered();
     this.changed();
   }
 

@@ -37,7 +37,8 @@ def exhibit_of(
     maps += page.maps(inside, lambda _: ("source", "source"), view)
     names = [f"{box.label} {100 * box.score:.0f} %" for box in boxes]
     edges = np.concatenate((places[:, :2] - places[:, 2:] / 2, places[:, :2] + places[:, 2:] / 2), 1).clip(0, 1)
-    shown = Exhibit.of(view, View(names), maps, passes.input.text(source))
+    tokens = [f"{box.label}:{box.score:.2f}" for box in boxes]  # a page writes blanks out
+    shown = Exhibit.of(view, View(tokens), maps, passes.input.text(source))
     mean = gaze.mean((0, 1))
     drawing = Drawing(
         np.asarray(mean, np.float32), view.shown, names, title=_title(boxes), what="attention weight",
