@@ -47,8 +47,8 @@ bench-memory: .venv/tested benchmarks/peers/env/installed
 bench-decode: .venv/tested
 	$(BIN)/python benchmarks/decoding.py $(if $(RUN),--run $(RUN) --texts $(TEXTS))
 
-bench-serve: .venv/tested
-	$(BIN)/python benchmarks/serving.py $(RUN) $(TEXTS)
+bench-serve: .venv/tested benchmarks/peers/litserve/installed
+	$(BIN)/python benchmarks/serving.py $(RUN) $(TEXTS) --overload 60
 
 DATA ?= data/multi30k
 bench-bleu: .venv/tested
@@ -57,6 +57,10 @@ bench-bleu: .venv/tested
 benchmarks/peers/long/installed: | .venv/installed
 	$(BIN)/pip install -q --no-deps --target benchmarks/peers/long performer-pytorch==1.1.4 linformer==0.2.3 \
 	    local-attention==1.11.2 einops axial-positional-embedding hyper-connections
+	@touch $@
+
+benchmarks/peers/litserve/installed: | .venv/installed
+	$(BIN)/pip install -q --no-deps --target benchmarks/peers/litserve litserve==0.2.19 pyzmq==27.3.0 psutil==7.2.2
 	@touch $@
 
 benchmarks/peers/pictures/installed: | .venv/installed

@@ -1,6 +1,6 @@
-"""`regard serve` beside `regard predict` on the same lines, beside a plain FastAPI handler, and beside a direct call.
+"""`regard serve` beside `regard predict` on the same lines, a plain FastAPI handler, LitServe, and a direct call.
 
-    python benchmarks/serving.py RUN TEXTS [--clients 64] [--lines 512] [--overload 20]
+    python benchmarks/serving.py RUN TEXTS [--clients 64] [--lines 512] [--overload 60]
 
 Server, clients and peers share the machine. Ratios are of one run: every candidate takes its turns between the others'.
 """
@@ -8,6 +8,7 @@ Server, clients and peers share the machine. Ratios are of one run: every candid
 import argparse
 import asyncio
 import json
+import math
 import os
 import re
 import signal
@@ -33,6 +34,41 @@ def predict(body: dict):
 
 uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), log_level="critical")
 """
+
+BATCHED = """
+import sys
+import litserve
+import torch
+import regard
+
+class Batched(litserve.LitAPI):
+    def setup(self, device):
+        torch.set_num_threads(1)
+        self.model = regard.load(sys.argv[1])
+
+    def decode_request(self, request):
+        return request["input"]
+
+    def batch(self, texts):
+        return list(texts)
+
+    def predict(self, texts):
+        return self.model.predict(texts, beam=5)
+
+    def unbatch(self, answers):
+        return answers
+
+    def encode_response(self, answer):
+        return {"answers": [answer]}
+
+if __name__ == "__main__":
+    api = Batched(max_batch_size=64, batch_timeout=0.01, api_path="/v1/predict")
+    server = litserve.LitServer(api, accelerator="cpu", workers_per_device=int(sys.argv[3]), timeout=120)
+    server.run(host="127.0.0.1", port=int(sys.argv[2]), generate_client_file=False, log_level="error")
+"""
+DEADLINE = 10.0  # seconds, of the server that is overloaded
+OPEN = 3000  # connections at once
+PEER = Path(__file__).parent / "peers" / "litserve"
 
 
 async def request(reader: Any, writer: Any, text: str) -> tuple[int, bytes]:
@@ -70,13 +106,18 @@ class Started:
     """A server in a process of its own."""
 
     def __init__(self, command: list[str], port: int | None) -> None:
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        paths = [str(PEER), os.environ.get("PYTHONPATH", "")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        given = None if port is None else subprocess.DEVNULL
+        self.process = subprocess.Popen(
+            command, stderr=given or subprocess.PIPE, stdout=given, text=True, env=environment, start_new_session=True
+        )
         self.port = port or self._port()
         for _ in range(600):
             try:
                 asyncio.run(drive(self.port, ["a"], 1))
                 return
-            except OSError:
+            except (OSError, asyncio.IncompleteReadError):
                 time.sleep(0.1)
         raise RuntimeError("the server did not start")
 
@@ -101,7 +142,10 @@ class Started:
 
     def end(self) -> None:
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(60)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
 
 
 def children(pid: int) -> list[int]:
@@ -117,7 +161,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=512)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--engine", default="torch")
-    parser.add_argument("--workers", default="1")
+    parser.add_argument("--workers", default=str(min(4, os.cpu_count() or 1)))
     parser.add_argument(
         "--overload", type=float, default=0, help="seconds of ten times as many requests as it can answer"
     )
@@ -126,24 +170,26 @@ def main() -> None:
     import regard
 
     model = regard.load(given.run)
-    serve = [sys.executable, "-m", "regard", "serve", given.run, "--port", "0", "--deadline", "120"]
-    ours = Started([*serve, "--engine", given.engine, "--workers", given.workers], None)
-    with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
-        script.write(PLAIN)
-        script.flush()
-        plain = Started([sys.executable, script.name, given.run, "8731"], 8731)
-        rates: dict[str, list[float]] = {"predict": [], "serve": [], "plain": []}
+    ours = Started([*served(given.run), "--engine", given.engine, "--workers", given.workers], None)
+    peers = {"plain": (PLAIN, "8731"), **({"litserve": (BATCHED, "8732")} if PEER.is_dir() else {})}
+    rates: dict[str, list[float]] = {"predict": [], "serve": [], **{name: [] for name in peers}}
+    with tempfile.TemporaryDirectory() as folder:
+        started = {}
+        for name, (script, port) in peers.items():
+            path = Path(folder) / f"{name}.py"
+            path.write_text(script, encoding="utf-8")
+            started[name] = Started([sys.executable, str(path), given.run, port, given.workers], int(port))
         for _ in range(given.turns):
             began = time.perf_counter()
             model.predict(texts, beam=5)
             rates["predict"].append(len(texts) / (time.perf_counter() - began))
-            seconds, _, statuses = asyncio.run(drive(ours.port, texts, given.clients))
-            assert {*statuses} == {200}, statuses
-            rates["serve"].append(len(texts) / seconds)
-            few = texts[: len(texts) // 4]
-            seconds, _, _ = asyncio.run(drive(plain.port, few, given.clients))
-            rates["plain"].append(len(few) / seconds)
-        plain.end()
+            for name, server in {"serve": ours, **started}.items():
+                some = texts[: len(texts) // 4] if name == "plain" else texts
+                seconds, _, statuses = asyncio.run(drive(server.port, some, given.clients))
+                assert {*statuses} == {200}, (name, statuses)
+                rates[name].append(len(some) / seconds)
+        for server in started.values():
+            server.end()
     alone, direct = [], []
     for text in texts[:100]:
         alone += asyncio.run(drive(ours.port, [text], 1))[1]
@@ -152,25 +198,72 @@ def main() -> None:
         direct.append(time.perf_counter() - began)
     result: dict[str, Any] = {name: statistics.median(found) for name, found in rates.items()}
     result["serve ÷ predict"] = statistics.median(a / b for a, b in zip(rates["serve"], rates["predict"], strict=True))
-    result["serve ÷ plain"] = statistics.median(a / b for a, b in zip(rates["serve"], rates["plain"], strict=True))
+    for name in peers:
+        result[f"serve ÷ {name}"] = statistics.median(a / b for a, b in zip(rates["serve"], rates[name], strict=True))
     result["one client, ms"] = 1000 * statistics.median(alone)
     result["direct call, ms"] = 1000 * statistics.median(direct)
-    if given.overload:
-        result |= overload(ours, texts, given.overload)
     ours.end()
+    if given.overload:
+        rate = result["serve"]
+        under = Started([*served(given.run, DEADLINE), "--engine", given.engine, "--workers", given.workers], None)
+        result |= overload(under, texts, given.overload, 10 * rate)
+        under.end()
     print(json.dumps({"cores": os.cpu_count(), "clients": given.clients, "lines": len(texts), **result}, indent=1))
 
 
-def overload(server: Started, texts: list[str], seconds: float) -> dict[str, Any]:
-    """Many more clients than it can answer, for some seconds: statuses, memory, and the time until it answers again."""
-    before, ended, statuses = server.memory(), time.monotonic() + seconds, []
-    while time.monotonic() < ended:
-        statuses += asyncio.run(drive(server.port, texts * 4, 1500))[2]
-    after, began = server.memory(), time.perf_counter()
+def served(run: str, deadline: float = 120) -> list[str]:
+    """The command of our server."""
+    command = [sys.executable, "-m", "regard", "serve", run, "--port", "0", "--deadline", str(deadline)]
+    return [*command, "--queue", "600"]
+
+
+def overload(server: Started, texts: list[str], seconds: float, rate: float) -> dict[str, Any]:
+    """Ten times as many requests a second as it can answer, for some seconds: statuses, latencies of those that were
+    accepted, memory, and the time until it answers somebody new."""
+
+    async def load() -> tuple[list[tuple[int, float]], float]:
+        found: list[tuple[int, float]] = []
+        waiting: set[asyncio.Task[None]] = set()
+        highest, began, number = 0.0, time.monotonic(), 0
+
+        async def one(text: str) -> None:
+            started = time.perf_counter()
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            status, _ = await request(reader, writer, text)
+            writer.close()
+            found.append((status, time.perf_counter() - started))
+
+        while time.monotonic() - began < seconds:
+            due = round((time.monotonic() - began) * rate)
+            while number < due and len(waiting) < OPEN:
+                task = asyncio.create_task(one(texts[number % len(texts)]))
+                waiting.add(task)
+                task.add_done_callback(waiting.discard)
+                number += 1
+            number = due
+            await asyncio.sleep(0.01)
+            highest = max(highest, server.memory()) if round(time.monotonic() * 100) % 100 == 0 else highest
+        for task in waiting:
+            task.cancel()
+        return found, highest
+
+    asyncio.run(drive(server.port, texts, 128))  # memory that a full queue needs once is there before
+    before = server.memory()
+    found, highest = asyncio.run(load())
+    began = time.perf_counter()
     asyncio.run(drive(server.port, ["a"], 1))
-    counts = {str(status): statuses.count(status) for status in sorted({*statuses})}
-    grown = {"memory before, MB": before, "memory after, MB": after}
-    return {"overload": counts, **grown, "recovered, s": time.perf_counter() - began}
+    recovered = time.perf_counter() - began
+    statuses = [status for status, _ in found]
+    accepted = sorted(each for status, each in found if status == 200)
+    return {
+        "overload": {str(status): statuses.count(status) for status in sorted({*statuses})},
+        "requests a second": len(found) / seconds,
+        "accepted, p99, s": accepted[int(0.99 * len(accepted))] if accepted else math.nan,
+        "deadline, s": DEADLINE,
+        "memory before, MB": before,
+        "memory highest, MB": max(highest, server.memory()),
+        "recovered, s": recovered,
+    }
 
 
 if __name__ == "__main__":

@@ -1,15 +1,18 @@
-"""The ablation of GPT (Radford et al. 2018, table 5) on small tasks: which of pre-training, auxiliary language model and
-Transformer helps how much.
+"""The ablation of GPT (Radford et al. 2018, table 5) on small tasks: how much do pre-training, the auxiliary language
+model and the Transformer help? And BERT's two ways (Devlin et al. 2019, 5.3): fine-tuning, or a head on frozen
+features.
 
     python recipes/understanding.py DATA -o runs/understanding --seeds 3
 
-DATA holds the folders nlu_sick, cls_cola, cls_sst and, if it is there, multi30k. Two language models learn the unlabelled
-texts of all of them, a GPT and an LSTM; then each of four variants is fine-tuned on each of four tasks:
+DATA holds the folders nlu_sick, cls_cola, cls_sst and, if it is there, multi30k. A GPT and an LSTM continue the
+unlabelled texts of all of them, and a BERT fills in their words; then each of six variants is trained on four tasks:
 
     full                 GPT, pre-trained, with the auxiliary language-model loss
     no pre-training      the same from fresh weights
     no auxiliary LM      pre-trained, labels alone
     LSTM                 a causal LSTM, pre-trained, with the auxiliary loss
+    BERT                 pre-trained, fine-tuned
+    BERT, frozen         pre-trained, only the head learns
 
 Interrupted, it resumes. The table is written to standard output, all scores to OUT/scores.json.
 """
@@ -28,7 +31,15 @@ import regard
 
 SIZES = {"layers": 2, "width": 128, "heads": 4, "hidden": 512}
 COMMON = ["tokens.level=bpe", "tokens.size=3000", "tokens.lowercase=true"]
-VARIANTS = ("full", "no pre-training", "no auxiliary LM", "LSTM")
+AUXILIARY = "model.language=0.5"
+VARIANTS: dict[str, tuple[str, list[str]]] = {  # the kind of model, and its settings
+    "full": ("gpt", [AUXILIARY]),
+    "no pre-training": ("gpt", [AUXILIARY]),
+    "no auxiliary LM": ("gpt", []),
+    "LSTM": ("recurrent", [AUXILIARY, "model.kind=recurrent", "model.both_ways=false"]),
+    "BERT": ("bert", []),
+    "BERT, frozen": ("bert", ["training.frozen=true"]),
+}
 TASKS = {
     "SICK entailment (accuracy)": ("sick_label", []),
     "SICK relatedness (Pearson)": ("sick_number", ["output.kind=number"]),
@@ -71,25 +82,25 @@ def prepare(data: Path, out: Path) -> None:
 
 
 def pretrain(out: Path, kind: str, steps: int) -> Path:
-    """Train a language model on the unlabelled texts."""
-    sizes = [f"model.{name}={value}" for name, value in SIZES.items()] if kind == "gpt" else ["model.width=192"]
-    how = [*COMMON, f"model.kind={kind}", *sizes, "model.dropout=0.1", "output.context=64", "training.budget=2080"]
-    run = out / f"pretrained_{kind}"
+    """Train a model of this kind on the unlabelled texts."""
+    sizes = ["model.width=192"] if kind == "recurrent" else [f"model.{name}={value}" for name, value in SIZES.items()]
+    how = [*COMMON, f"model.kind={kind}", *sizes, "model.dropout=0.1", "training.budget=2080"]
+    how += [] if kind == "bert" else ["output.context=64"]
+    task, run = "fill" if kind == "bert" else "continue", out / f"pretrained_{kind}"
     if not (run / "README.md").exists():
-        regard.train(out / "plain.txt", run, task="continue", steps=steps, set=how, quiet=True)
+        regard.train(out / "plain.txt", run, task=task, steps=steps, set=how, quiet=True)
     return run
 
 
 def finetune(
     out: Path, variant: str, task: str, more: list[str], seed: int, steps: int, pretrained: dict[str, Path]
 ) -> float:
-    """Fine-tune one variant on one task; return its first score on the test data."""
-    run = out / "runs" / f"{task}-{variant.replace(' ', '_')}-{seed}"
-    kind = "recurrent" if variant == "LSTM" else "gpt"
-    how = ["output.pooling=last", "training.budget=1024", "training.smoothing=0", "model.dropout=0.2", *more]
-    how += [f"model.kind={kind}", "model.both_ways=false"] if kind == "recurrent" else []
-    how += ["model.language=0.5"] * (variant != "no auxiliary LM")
-    how += [f"training.every={max(1, steps // 3)}", "training.rate=5e-4", "training.warmup=50", "training.patience=100"]
+    """Train one variant on one task; return its first score on the test data."""
+    run = out / "runs" / f"{task}-{variant.replace(', ', '_').replace(' ', '_')}-{seed}"
+    kind, changes = VARIANTS[variant]
+    how = [f"output.pooling={'first' if kind == 'bert' else 'last'}", *changes, *more]
+    how += ["training.budget=1024", "training.smoothing=0", "model.dropout=0.2"]
+    how += [f"training.every={max(1, steps // 3)}", "training.rate=5e-4", "training.warmup=50", f"training.patience={steps}"]
     start: Path | None = pretrained[kind]
     if variant == "no pre-training":
         start = None
@@ -134,7 +145,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000, help="of fine-tuning")
     asked = parser.parse_args()
     prepare(asked.data, asked.out)
-    pretrained = {kind: pretrain(asked.out, kind, asked.pretraining) for kind in ("gpt", "recurrent")}
+    pretrained = {kind: pretrain(asked.out, kind, asked.pretraining) for kind in ("gpt", "recurrent", "bert")}
     scores: dict[str, dict[str, list[float]]] = {variant: {} for variant in VARIANTS}
     for seed in range(1, asked.seeds + 1):
         for title, (task, more) in TASKS.items():

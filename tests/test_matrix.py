@@ -23,6 +23,7 @@ import pytest
 import soundfile
 
 import regard
+from regard.commands import shapes
 from regard.commands.check import check_run
 from regard.commands.evaluate import evaluate
 from regard.commands.predict import predict
@@ -57,9 +58,13 @@ MORE = {
     ("patches", "convert"): ["encoder.width=8", "model.heads=2", "model.hidden=16"],
     ("patches", "classify"): ["patches.mixup=0.4", "patches.colour=0.1", "model.norm=batch"],
     ("nodes", "convert"): ["encoder.dropout=0"],
+    ("patches", "detect"): [
+        "encoder.width=16", "encoder.layers=1", "encoder.dropout=0.1", "model.hidden=16", "model.queries=6",
+        "training.accumulate=1",
+    ],
     ("patches", "imagine"): ["output.latent=3", "output.width=8"],
     ("series", "imagine"): ["output.latent=2", "output.width=8"],
-}
+}  # fmt: skip
 PLAYERS = ["model.kind=sagan", "model.width=8"]  # a critic and a generator, in turns
 example.register()
 FITTING = [(i, o) for i in INPUTS for o in OUTPUTS if not OUTPUTS[o].needs - INPUTS[i].offers]
@@ -115,6 +120,13 @@ def images(captions: bool) -> Callable[[random.Random], bytes]:
         return file.getvalue()
 
     return made
+
+
+def crowds(chosen: random.Random) -> bytes:
+    """Shapes with their boxes, as an archive with a COCO file."""
+    file = io.BytesIO()
+    shapes.write(file, 40, str(chosen.random()))
+    return file.getvalue()
 
 
 def sounds(reads: str) -> Callable[[random.Random], bytes]:
@@ -177,7 +189,7 @@ def many_reds(colours: list[str]) -> str:
 
 
 TOYS: dict[str, dict[str, Callable[[random.Random], str | bytes]]] = {
-    "patches": {"convert": images(True), "classify": images(False), "imagine": images(False)},
+    "patches": {"convert": images(True), "classify": images(False), "imagine": images(False), "detect": crowds},
     "frames": {name: sounds(name) for name in ("convert", "classify", "tag")},
     "tokens": {"convert": pairs, "classify": labels, "tag": tags, "continue": lines},
     "series": {
@@ -201,7 +213,8 @@ def toy(folder: Path, source: str, task: str) -> Path:
     """A file of this input for this output."""
     reads = OUTPUTS[task].reads
     assert reads in TOYS.get(source, {}), f"write a toy file of {source} for {task} (tests/test_matrix.py)"
-    path = folder / f"{source}_{reads}{SUFFIX.get(source, '.tsv' if reads in ('convert', 'classify') else '.txt')}"
+    usual = SUFFIX.get(source, ".tsv" if reads in ("convert", "classify") else ".txt")
+    path = folder / f"{source}_{reads}{'.zip' if reads == 'detect' else usual}"
     if not path.exists():
         content = TOYS[source][reads](random.Random(1))
         path.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -311,6 +324,7 @@ def draw_nothing() -> None:
     for task in ("tag", "classify"):
         MORE["tokens", task] = [*MORE["tokens", task], "tokens.unknown=0"]
     MORE["patches", "classify"] = [*MORE["patches", "classify"], "model.norm=group"]  # BatchNorm is each process's own
+    MORE["patches", "detect"] = [*MORE["patches", "detect"], "encoder.dropout=0", "model.denoising=0"]
     MORE["patches", "imagine"] = [*MORE["patches", "imagine"], "output.kind=autoencoder"]  # a VAE draws its codes
     for source in ("patches", "frames"):
         MORE[source, "convert"] = [*MORE[source, "convert"], "encoder.dropout=0"]

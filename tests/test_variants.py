@@ -12,6 +12,7 @@ import pytest
 import regard
 from regard.commands.check import check_run
 from regard.commands.evaluate import evaluate
+from regard.commands.info import info, render
 from regard.commands.predict import predict
 from regard.commands.show import show, show_positions
 from regard.training.loop import Interrupted, Trainer
@@ -109,5 +110,10 @@ def test_a_setting_trains_resumes_answers_is_shown_and_passes_its_checks(name: s
         assert show(model, asked[:1], tmp_path / "shown.png").read_bytes().startswith(b"\x89PNG")
     if any(change.startswith("model.position_way") for change in changes):
         assert show_positions(model, tmp_path / "tables.png").read_bytes().startswith(b"\x89PNG")
+    facts = info(tmp_path / "whole")
+    for key in (change.partition("=")[0] for change in changes):
+        section, _, last = key.partition(".")
+        assert last in facts.settings[section]
+        assert f"{last} " in render(facts)
     said, sound = check_run(tmp_path / "whole", accept=False)
     assert sound, said

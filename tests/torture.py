@@ -445,7 +445,7 @@ class Mutations:
                 model.predict(["abc"], beam=1, longest=5)
             self.accepted += 1
             if not signed:
-                self.faults.append(f"{name} loaded although it is not what was written: {raw[:2000]!r}")
+                self.faults.append(f"{name} loaded although it has changed since it was written: {raw[:2000]!r}")
         except UserError:
             self.refused += 1
         except BaseException as error:

@@ -38,42 +38,52 @@ class Data(Section):
     valid: list[str] = Field([], description="the same for validation; empty: some of train is held out")
     test: list[str] = Field([], description="the same for the final test, used once")
     faults: Literal["stop", "skip"] = Field("stop", description="a faulty line stops, or is skipped and counted")
-    encoding: str = Field("utf-8", description="of the files, such as latin-1")
-    format: str = Field("", description="of the files, such as csv or jsonl; empty: recognised")
-    columns: str = Field("", description="which are read, such as source=2,target=4; empty: recognised")
-    apart: bool = Field(False, description="what is in the validation data too is left out of training")
+    encoding: str = Field("utf-8", description="encoding of the files, such as latin-1")
+    format: str = Field("", description="format of the files, such as csv or jsonl; empty: recognised")
+    columns: str = Field("", description="columns to read, such as source=2,target=4; empty: recognised")
+    apart: bool = Field(False, description="examples that are also in the validation data are left out of training")
+    most: int | None = Field(None, ge=1, description="examples to train on, drawn from all; empty: all of them")
     held_out: int = Field(500, ge=1, description="pairs (lines, texts) held out for validation if none are given")
-    longest: int = Field(256, ge=1, le=10**6, description="what has more tokens is trained on in parts, or left out")
+    longest: int = Field(256, ge=1, le=10**6, description="longer examples are trained on in parts, or left out")
 
 
 class Training(Section):
     budget: int = Field(4096, ge=1, description="source and target tokens of a batch, padding included")
-    accumulate: int = Field(1, ge=1, description="batches per step")
+    accumulate: int = Field(1, ge=1, description="batches per step (gradient accumulation)")
     optimiser: Literal["adamw", "adam", "muon"] = Field(
-        "adamw", description="adamw; adam adds decay to the gradient; muon learns from fewer, dearer steps"
+        "adamw", description="adamw; adam adds decay to the gradient; muon needs fewer steps, each slower"
     )
-    rate: float = Field(1e-3, gt=0, le=10, description="highest learning rate")
-    schedule: Literal["cosine", "inverse_sqrt", "constant"] = Field("cosine", description="after the warm-up")
-    warmup: int = Field(400, ge=0, description="steps in which the learning rate rises")
+    rate: float = Field(1e-3, gt=0, le=10, description="peak learning rate")
+    schedule: Literal["cosine", "inverse_sqrt", "constant"] = Field(
+        "cosine", description="learning rate after the warm-up"
+    )
+    warmup: int = Field(400, ge=0, description="steps of warm-up, in which the learning rate rises")
     decay: float = Field(0.0, ge=0, description="weight decay")
     smoothing: float = Field(0.1, ge=0, lt=1, description="label smoothing")
-    clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
+    clip: float = Field(1.0, gt=0, description="maximum norm of the gradient, clipped above")
     steps: int | None = Field(None, ge=1, description="steps in all; empty: as many as fit into the minutes")
     minutes: float | None = Field(20.0, gt=0, description="time for training; empty: no limit")
     every: int | None = Field(None, ge=1, description="steps between validations; empty: 25 over the run")
-    patience: int = Field(10, ge=1, description="validations without a better score before it stops")
+    validated: int | None = Field(
+        None, ge=1, description="items of each validation; empty: as many as take a tenth of the time"
+    )
+    patience: float | None = Field(
+        None, gt=0, description="minutes (steps, if given) without a better score before it stops; empty: 2/5 of them"
+    )
     best: Literal["metric", "loss"] = Field(
         "metric", description="what of the validation data decides about the best weights; loss where items are few"
     )
-    ceiling: bool = Field(True, description="stop when the score could not be better, twice in a row")
+    ceiling: bool = Field(True, description="stop when the score is perfect twice in a row")
     average: int = Field(5, ge=1, description="checkpoints averaged at the end, unless the best is clearly better")
     parallel: Literal["ddp", "fsdp"] = Field("ddp", description="under torchrun: whole copies, or sharded weights")
-    precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products; weights are float32")
-    checkpointing: bool = Field(False, description="compute layers again for the gradient: less memory, more time")
-    compile: bool = Field(False, description="translate the loss to machine code first; minutes that pay on a GPU")
-    seed: int = Field(1, ge=0, lt=2**63, description="governs weights, order and dropout")
-    frozen: bool = Field(False, description="only the head learns, from features of weights that stay as they are")
-    start: str | None = Field(None, description="run whose weights and vocabulary this one began with; empty: none")
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="precision of matrix products; weights are float32"
+    )
+    checkpointing: bool = Field(False, description="activation checkpointing: less memory, more time")
+    compile: bool = Field(False, description="torch.compile: takes minutes first, pays off on a GPU")
+    seed: int = Field(1, ge=0, lt=2**63, description="random seed of weights, order and dropout")
+    frozen: bool = Field(False, description="train only the head; all other weights stay frozen")
+    start: str | None = Field(None, description="run to start from; empty: none")
 
 
 class Config(Section):

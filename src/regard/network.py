@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -63,6 +63,7 @@ class Network(nn.Module):
     def __init__(self, stem: nn.Module, backbone: nn.Module, head: Head) -> None:
         super().__init__()
         self.stem, self.backbone, self.head = stem, backbone, head
+        self.engine: Callable[[Batch], Tensor] | None = None
 
     def features(self, source: Source) -> Context:
         """Return what the backbone makes of each vector."""
@@ -70,7 +71,11 @@ class Network(nn.Module):
         return context
 
     def scores(self, batch: Batch) -> Tensor:
-        """Return the head's scores."""
+        """Return the head's scores, by the `engine` where another program computes them."""
+        return self.by_torch(batch) if self.engine is None else self.engine(batch)
+
+    def by_torch(self, batch: Batch) -> Tensor:
+        """Return the head's scores by this network itself, which can be watched."""
         scores: Tensor = self.head(self, batch)
         return scores
 

@@ -165,7 +165,7 @@ def test_a_users_own_parts_are_plain_functions_and_train() -> None:
     ("change", "sentence"),
     [
         ({"mask": torch.ones(3, 9, dtype=torch.bool)}, r"the mask has shape \(3, 9\), expected .* \(2, 4, 3, 5\)"),
-        ({"mask": torch.zeros(3, 5)}, "a mask is boolean .* found torch.float32: numbers to be added belong into `bias`"),
+        ({"mask": torch.zeros(3, 5)}, "a mask is boolean .* found torch.float32: numbers to be added belong in `bias`"),
         ({"q": torch.full((2, 4, 3, 8), math.nan)}, r"q holds NaN, first at index \(0, 0, 0, 0\)"),
         ({"v": torch.randn(2, 4, 6, 8)}, "every key needs its value: found 5 keys and 6 values"),
         ({"k": torch.randn(2, 3, 5, 8), "v": torch.randn(2, 3, 5, 8)}, "heads of the keys must divide"),

@@ -209,7 +209,7 @@ def test_a_memory_without_hidden_states_starts_a_recurrent_decoder_by_its_mean(k
     assert not [name for name, _ in plain.named_parameters() if name.startswith("first")]
     with pytest.raises(ValueError, match="brings no first hidden states"):
         plain(Context(x), memory)
-    with pytest.raises(ValueError, match="a decoder begins with a memory"):
+    with pytest.raises(ValueError, match="a decoder needs a memory"):
         plain(Context(x), None)
 
 

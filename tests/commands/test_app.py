@@ -417,10 +417,10 @@ def test_the_same_command_again_goes_on(cli: Regard, blind: Path) -> None:
     shutil.copy(blind / "data.tsv", "data.tsv")
     command = ["train", "data.tsv", "--set", "model.width=8"]
     assert cli.run(*command, "--steps", "3") == "runs/data\n"
-    assert "going on" not in cli.said
+    assert "resuming" not in cli.said
     assert "regard predict runs/data" in cli.said
     assert cli.run(*command, "--steps", "3") == "runs/data\n"
-    assert "going on at step 3" in cli.said
+    assert "resuming at step 3" in cli.said
 
 
 def test_stopped_after_the_last_step_it_says_how_to_go_on(
@@ -478,7 +478,7 @@ def test_help_is_quick_and_does_without_torch() -> None:
     assert used.ru_utime < 1.0, "seconds; half a second on a machine that does nothing else"
 
 
-@pytest.mark.parametrize("command", ["train", "predict", "evaluate", "show", "check", "average", "demo"])
+@pytest.mark.parametrize("command", ["train", "predict", "evaluate", "show", "check", "compare", "average", "demo"])
 def test_every_command_has_help_with_an_example(cli: Regard, command: str) -> None:
     assert "Example: regard " + command in " ".join(cli.run(command, "--help").split()).replace("echo bonjour | ", "")
 
@@ -493,7 +493,7 @@ def test_runs_that_answer_together(cli: Regard, letters: Path, numbers: Path) ->
     cli.run("predict", run, "abc", "--with", numbers / "run", code=1)
     assert "has another vocabulary" in cli.said
     cli.run("predict", run, "abc", "--with", run, "--engine", "ctranslate2", code=1)
-    assert "CTranslate2 knows one model" in cli.said
+    assert "CTranslate2 runs one model" in cli.said
 
 
 def test_classifiers_that_answer_together(cli: Regard, letters: Path, tmp_path: Path) -> None:
@@ -517,7 +517,7 @@ def test_classifiers_that_answer_together(cli: Regard, letters: Path, tmp_path: 
     (tmp_path / "labels.tsv").write_text("".join(rows).replace("bad\t", "worse\t"), encoding="utf-8")
     regard.train("labels.tsv", "three", task="classify", steps=1, set=["training.warmup=0"], quiet=True)
     cli.run("predict", "one", "good", "--with", "three", code=1)
-    assert "three has other labels: models answer together that choose from the same ones." in cli.said
+    assert "three has other labels: an ensemble needs models with the same labels." in cli.said
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate", "show", "check"])

@@ -80,11 +80,11 @@ def test_a_folder_is_resumed_from_any_working_directory(
     (run.parent / "deep").mkdir()
     monkeypatch.chdir(run.parent / "deep")
     assert cli.run("train", "../blind", "--steps", "3") == "../blind\n"
-    assert "going on at step 2" in cli.said
+    assert "resuming at step 2" in cli.said
     monkeypatch.chdir(run.parent.parent)
     assert "train: [../../data.tsv]" in (run / "config.yaml").read_text()
     cli.run("train", "runs/blind", "--steps", "4")
-    assert "going on at step 3" in cli.said
+    assert "resuming at step 3" in cli.said
     cli.run("train", "runs/blind/config.yaml", "-o", "again", "--steps", "1")
     assert "train: [../data.tsv]" in Path("again/config.yaml").read_text()
 
@@ -132,6 +132,9 @@ def test_a_file_is_answered_by_its_sources_or_lines(cli: Regard, letters: Path, 
     (tmp_path / "plain.txt").write_text("\n".join(given) + "\n")
     assert cli.lines("predict", letters / "run", "--file", tmp_path / "plain.txt") == expected
     assert "every line is answered" in cli.said
+    cli.run("predict", letters / "run", "abc", tmp_path / "plain.txt")
+    assert "plain.txt is answered as a text; --file " in cli.said
+    assert "abc is answered" not in cli.said
     cli.run("predict", letters / "run", "abc", "--file", tmp_path / "plain.txt", code=1)
     cli.run("predict", letters / "run", "--file", tmp_path / "none.txt", code=1)
     assert "no such file" in cli.said

@@ -17,7 +17,7 @@ def test_it_says_how_well_it_reads_draws_where_it_looked_and_asks_for_more_time_
     said = capsys.readouterr().out
     assert "held-out dates in" in said
     assert "Not seen in training" in said
-    assert "That is little: only" in said
+    assert "That is not much: only" in said
     assert "demo -o 'a run' --minutes 0.08" in said, "as a shell takes it"
     for name in ("alignment.png", "alignment.html", "learning.png"):
         assert (tmp_path / "a run" / "pictures" / name).stat().st_size > 1000

@@ -240,15 +240,12 @@ def test_lengths_of_32_bits_are_not_copied_and_give_the_same_order() -> None:
     assert [batch.tolist() for batch in batches.order(2)] == [batch.tolist() for batch in wide.order(2)]
 
 
-def test_the_heaviest_batches_begin_with_their_longest_rows() -> None:
+def test_the_heaviest_batches_are_the_largest_and_the_one_with_the_longest_row() -> None:
     lengths = np.concatenate([sentence_lengths(200), np.array([[2, 300], [200, 1]], dtype=np.int32)])
     batches = Batches(lengths, 600, seed=1)
     found = batches.heaviest()
-    assert sorted(found[0][0].tolist()) == sorted(batches.largest().tolist())
-    assert 200 in found[-1][0]  # the row with 300
-    for rows, widest in found:
-        assert lengths[rows[:widest]].max(axis=0).tolist() == lengths[rows].max(axis=0).tolist()
-        assert len({*rows.tolist()}) == len(rows)
+    assert found[0].tolist() == batches.largest().tolist()
+    assert 200 in found[-1]  # the row with 300
 
 
 @given(

@@ -297,7 +297,7 @@ def test_labels_of_frames(tmp_path: Path, form: str) -> None:
 def test_damaged_labels_of_frames_are_refused() -> None:
     with pytest.raises(UserError, match="damaged TextGrid"):
         textgrid(LONG[:-40], "a.TextGrid")
-    with pytest.raises(UserError, match="no TextGrid"):
+    with pytest.raises(UserError, match="not a TextGrid"):
         textgrid("hello", "a.TextGrid")
     with pytest.raises(UserError, match=r"a.lab:2: expected `start end label`"):
         label_lines("0 1 a\nx y b\n", "a.lab", 8000, 2.0)
@@ -325,7 +325,7 @@ def test_check_reports_what_can_be_heard_by_file_and_second(tmp_path: Path) -> N
     assert not sound
     for said in (
         "silent.wav: silence", "clipped.wav: clipped: ", "at 0.00 s", "offset.wav: the mean of its samples is +0.4",
-        "long.wav has 31.0 s", "broken.wav is no recording", "cut.wav breaks off", "there is no recording 'absent.wav'", "the transcript is empty",
+        "long.wav has 31.0 s", "broken.wav is not a readable recording", "cut.wav breaks off", "there is no recording 'absent.wav'", "the transcript is empty",
         "characters in 0.10 s", "U+0007", "list.tsv:4",
     ):  # fmt: skip
         assert said in report, said

@@ -153,7 +153,7 @@ def test_rows_of_another_width_are_refused(tmp_path: Path, row: tuple[list[int],
     ],
 )
 def test_impossible_fields_are_refused(tmp_path: Path, fields: tuple[Field, ...]) -> None:
-    with pytest.raises(ValueError, match=r"is no field|at least one field"):
+    with pytest.raises(ValueError, match=r"is not a field|at least one field"):
         write_store(tmp_path, [], fields)
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import regard
 from regard.config import render
 from regard.errors import UserError
-from regard.exchange import ctranslate2, engine, huggingface
+from regard.exchange import conversion, ctranslate2, engine, huggingface
 from regard.inputs.input import Use
 from regard.inputs.tokens import Tokens
 from regard.inspection.recording import watch
@@ -201,9 +201,11 @@ def test_commands_refuse_in_one_sentence(
     cli.run("export", "run", "--to", "ctranslate2", "-o", "run", code=1)
     assert "run exists already" in cli.said
     cli.run("predict", "run", "abc", "--engine", "fast", code=1)
-    assert "--engine is 'fast', expected one of torch, ctranslate2, ctranslate2-int8, auto." in cli.said
+    assert (
+        "--engine is 'fast', expected one of torch, ctranslate2, ctranslate2-int8, onnx, onnx-int8, auto." in cli.said
+    )
     cli.run("predict", "run", "abc", "--engine", "ctranslate2", "--sample", code=1)
-    assert "--sample draws by torch's random numbers" in cli.said
+    assert "--sample is not supported by CTranslate2" in cli.said
     (tmp_path / "text.txt").write_text("some text\nand more of it\n" * 20, encoding="utf-8")
     regard.train("text.txt", "book", task="continue", steps=1, set=SMALL, quiet=True)
     cli.run("export", "book", "--to", "ctranslate2", "-o", "out", code=1)
@@ -343,7 +345,7 @@ def test_the_conversion_is_kept_and_made_anew_when_it_must_be(cli: Regard, tmp_p
     assert changed != expected
     assert cli.lines(*ask, "--engine", "ctranslate2") == changed
     assert sorted(path.name for path in (tmp_path / "run").glob(".*")) == []
-    assert cli.run("check", "run").startswith("run: every file is what was written")
+    assert cli.run("check", "run").startswith("run: every file matches its checksum")
 
 
 def test_int8_says_once_what_it_costs(cli: Regard, numbers: Path, tmp_path: Path) -> None:
@@ -372,7 +374,7 @@ def test_int8_is_compared_on_what_was_trained_on_where_the_data_is_gone(
     shutil.copytree(numbers / "run", tmp_path / "run")
     model, said = load(tmp_path / "run"), list[str]()
     model.config.data.train = [str(tmp_path / "gone.tsv")]
-    monkeypatch.setattr(engine, "COMPARED", 20)
+    monkeypatch.setattr(conversion, "COMPARED", 20)
     engine.use(model, "ctranslate2-int8", {}, said.append)
     share = r"int8: \d+\.\d % of 20 training answers are the same as in float32"
     assert re.fullmatch(share, said[-1]), said

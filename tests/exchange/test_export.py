@@ -189,7 +189,8 @@ def test_other_runs_folders_and_layouts_are_refused(letters: Path, tmp_path: Pat
         tmp_path / "data.tsv", tmp_path / "labels", task="classify", steps=1, valid=tmp_path / "data.tsv", quiet=True
     )
     with pytest.raises(
-        UserError, match="has no published kind here: expected a run for one of continue, convert, fill"
+        UserError,
+        match="has no counterpart in Hugging Face Transformers: expected a run for one of continue, convert, fill",
     ):
         huggingface.export(labels, tmp_path / "out")
     model = trained("continue", "model.bias=false")

@@ -177,7 +177,7 @@ def test_the_commands_work_on_what_was_imported(taken: Any, tmp_path: Path, caps
     assert json.loads(capsys.readouterr().out)["scores"][0]["name"] == "accuracy"
     assert commands("show", run, "The cat ___ home.", "-o", tmp_path / "picture.html") == 0
     assert commands("check", run) == 0
-    assert "every file is what was written" in capsys.readouterr().out
+    assert "every file matches its checksum" in capsys.readouterr().out
     assert commands("export", run, "--to", "huggingface", "-o", tmp_path / "back") == 0
     assert (tmp_path / "back" / "tokenizer.json").is_file()
 
@@ -331,5 +331,5 @@ def test_other_faults(taken: Any, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"damaged tokenizer file"):
             regard.load(run)
     path.write_text(json.dumps(good | {"tokenizer": {"model": {"vocab": {"a": 1 << 31}}}}), encoding="utf-8")
-    with pytest.raises(UserError, match="an id is no number"):
+    with pytest.raises(UserError, match="an id is not a number"):
         regard.load(run)

@@ -151,7 +151,7 @@ def test_bytes_of_strangers_are_checked_before_they_are_decoded() -> None:
     assert row[0].shape == (1, 10, 10, 3)
     for content, media, said in (
         (b"", "image/png", "the image is empty"),
-        (b"hello", "image/png", "the image is no picture"),
+        (b"hello", "image/png", "the image is not a readable picture"),
         (file.getvalue(), "text/html", "The media type is"),
     ):
         with pytest.raises(UserError, match=said):

@@ -6,16 +6,20 @@ import itertools
 import json
 import re
 import wave
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from selenium.webdriver import ActionChains, Keys
 
 from regard.errors import UserError
 from regard.inspection import bundle, on_sound
-from regard.inspection.page import Exhibit, Map
+from regard.inspection.page import Effects, Exhibit, Map
 from regard.inspection.sound import Heard, SoundView, monotonic, runs
-from regard.inspection.view import Drawing
+from regard.inspection.view import Coverable, Drawing
+from regard.outputs.effects import with_effects
+from tests.browser import browser, needs_browser
 from tests.data.sounds import tone
 
 
@@ -86,6 +90,39 @@ def test_the_page_holds_the_sound_and_asks_for_nothing(tmp_path: Path) -> None:
     assert len(base64.b64decode(one["sound"]["spectrogram"])) == one["sound"]["frames"] * one["sound"]["bins"]
     assert one["times"][0][0] == 0.5
     assert one["times"][-1][1] == pytest.approx(1.5, abs=0.01)
+
+
+@needs_browser
+def test_the_page_lights_up_where_each_word_was_heard_and_what_covering_does(tmp_path: Path) -> None:
+    shown = exhibit()
+    n = len(shown.source)
+    parts = [Coverable(f"{i}–{i + 5}", tuple(range(i, i + 5))) for i in range(0, n, 5)]
+    covered = {
+        i: ("word0 word1" if i == 4 else "word0 word1 word2", [0.9, 0.9, 0.1 if i == 4 else 0.9]) for i in range(5)
+    }
+    effects = Effects("word0 word1 word2", [0.9, 0.9, 0.9], covered)
+    path = bundle.write(tmp_path / "a.html", [with_effects(replace(shown, parts=parts), effects, drawn=True)], "sound")
+    with browser() as driver:
+        driver.get(path.as_uri())
+        words = driver.find_elements("css selector", ".rows .word")
+        assert [word.text for word in words] == ["word0\n0.50 s", "word1\n0.82 s", "word2\n1.14 s"]
+        ActionChains(driver).move_to_element(words[2]).perform()
+        status = driver.find_element("class name", "status").text
+        assert status.endswith("by its attention it is said from 1.14 to 1.50 s")
+        light = """const { canvas } = sights[0].panels.columns, pen = canvas.getContext("2d");
+        return arguments[0].map((share) => pen.getImageData(share * canvas.width, 2, 30, 20).data.reduce((a, b) => a + b))"""
+        early, late = driver.execute_script(light, [0.1, 0.85])
+        assert late > early, "what is not looked at is darkened"
+        words[2].click()
+        rows = driver.find_elements("css selector", ".covered tbody tr")
+        assert len(rows) == 5
+        assert rows[0].text.startswith("20–25")
+        assert "90 % → 10 %" in rows[0].text
+        assert "73 % → 8.1 %" in rows[0].text
+        canvas = driver.find_element("css selector", ".sound canvas")
+        canvas.send_keys(Keys.ARROW_RIGHT)
+        assert canvas.get_attribute("aria-valuetext") == "0.04 seconds"
+        assert not [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
 
 
 def test_what_is_too_long_for_a_page_is_refused(tmp_path: Path) -> None:

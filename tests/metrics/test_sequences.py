@@ -21,6 +21,7 @@ from regard.metrics import (
     by_length,
     character_error_rate,
     chrf,
+    compound_bleu,
     evaluate,
     exact_match,
     render,
@@ -34,6 +35,7 @@ from regard.metrics import (
 ALL = [
     bleu,
     chrf,
+    compound_bleu,
     exact_match,
     sequence_error_rate,
     symbol_error_rate,
@@ -313,3 +315,15 @@ def test_faults_of_settings() -> None:
         exact_match(*one, samples=-1)
     with pytest.raises(UserError, match="between 0 and 100 per cent, found 100"):
         bootstrap(np.ones((2, 2), dtype=np.int64), sum, confidence=100)
+
+
+def test_compounds_are_split_as_published_figures_have_them() -> None:
+    """The published script rewrites `a-b` and counts n-grams of tokens: a compound that is half right counts half."""
+    answers, expected = ["das Start-Ziel Rennen war gut , sehr gut"], [["das Start-Sieg Rennen war gut , sehr gut"]]
+    ours = compound_bleu(answers, expected, samples=0)
+    by_hand = [text.replace("-", " ##AT##-##AT## ") for text in (answers[0], expected[0][0])]
+    assert ours.value == bleu(by_hand[:1], [by_hand[1:]], tokenize="none", samples=0).value
+    whole = ["ein Start-Ziel Sieg"], [["ein Start-Ziel-Sieg"]]
+    assert compound_bleu(*whole, samples=0).value != bleu(*whole, samples=0).value
+    assert "compounds split" in ours.signature
+    assert compound_bleu(["a-b-c d e f"], [["a-b-c d e f"]], samples=0).value == pytest.approx(100)

@@ -248,7 +248,7 @@ def test_show_and_check(cli: Regard, reviews: Path) -> None:
     cli.run("show", reviews / "run", "the plot was awful", "--grid", "-o", "grid.png")
     cli.run("show", reviews / "run", "awful", "--answer", "very good", "-o", "other.png")
     for arguments, words in [
-        (["awful", "--answer", "nice"], "'nice', which is no label of this model, expected one of"),
+        (["awful", "--answer", "nice"], "'nice', which is not a label of this model, expected one of"),
         (["  "], "is empty: there is nothing to look at"),
     ]:
         cli.run("show", reviews / "run", *arguments, code=1)

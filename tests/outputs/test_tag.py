@@ -317,7 +317,7 @@ def test_evaluate_show_and_check(cli: Regard, speech: Path, named: Path) -> None
     cli.run("show", speech / "run", "I walk", "--answer", "PRON NOUN", "-o", "other.png")
     for arguments, words in [
         (["I walk", "--answer", "PRON"], "--answer has 1 tags, expected one for each of 2 words"),
-        (["I walk", "--answer", "PRON X"], "'X', which is no tag of this model, expected some of"),
+        (["I walk", "--answer", "PRON X"], "'X', which is not a tag of this model, expected some of"),
         (["  "], "is empty: there is nothing to look at"),
     ]:
         cli.run("show", speech / "run", *arguments, code=1)

@@ -184,10 +184,10 @@ def test_what_breaks_exactness_is_said(
     said = capsys.readouterr().err
     for words in (
         "torch was 2.",
-        "is 2.99.0: not bit for bit",
+        "is 2.99.0: the result will not be bit-for-bit",
         "threads was",
         "is 64",
-        "training.patience was 100, is 50",
+        "training.patience was 100.0, is 50.0",
     ):
         assert words in said
 
@@ -232,13 +232,15 @@ def test_flipped_bits_and_truncations_are_reported(run: Path) -> None:
 def test_an_edited_config_is_refused_until_it_is_accepted(run: Path) -> None:
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("beam: 1", "beam: 2"))
-    with pytest.raises(UserError, match=r"config\.yaml is not what was written .* with `regard check .*run --accept`"):
+    with pytest.raises(
+        UserError, match=r"config\.yaml has changed since it was written .* with `regard check .*run --accept`"
+    ):
         regard.load(run)
     report, sound = checking.check([str(run)], [])
-    assert "config.yaml is not what was written" in report
+    assert "config.yaml has changed since it was written" in report
     assert not sound
     report, sound = checking.check([str(run)], [], accept=True)
-    assert "every file is what was written" in report
+    assert "every file matches its checksum" in report
     assert "causality" in report
     assert sound
     assert regard.load(run).config.decoding.beam == 2
@@ -248,7 +250,7 @@ def test_check_of_a_run_without_its_data_is_a_check_of_its_files(run: Path) -> N
     text = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(re.sub(r"[^\s\[]+pairs\.tsv", "gone.tsv", text))
     report, sound = checking.check([str(run)], [], accept=True)
-    assert "every file is what was written" in report
+    assert "every file matches its checksum" in report
     assert "not tried, as that needs its data: gone.tsv" in report
     assert sound
 
@@ -281,7 +283,7 @@ def test_lost_checkpoints_are_taken_back_or_said(run: Path, pairs: Path, capsys:
     regard.train(pairs, run, steps=torture.STEPS, set=torture.TINY)
     said = capsys.readouterr().err
     assert f"{best} was damaged or gone: taken back from" in said
-    assert f"{other} is damaged or gone: done without" in said
+    assert f"{other} is damaged or gone: training continues without it" in said
     assert checksums.sha256(best) == facts["kept"][best.name]
 
 
@@ -412,7 +414,7 @@ def test_out_of_memory_is_said_with_a_remedy_and_the_state_kept(pairs: Path, tmp
 
     said = torture.train(pairs, run, at={17: exhausted})
     assert said is not None
-    assert "Out of memory at step 17: what was saved before is in" in said
+    assert "Out of memory at step 17: the last state is in" in said
     assert 'set={"training.budget": 200, "training.accumulate": 2}' in said
     assert torture.train(pairs, run) is None
     assert torture.outcome(run) == torture.outcome(place / "whole")

@@ -77,7 +77,7 @@ def test_its_settings_have_today_s_names() -> None:
 def test_a_damaged_one_is_refused(tmp_path: Path) -> None:
     run = Path(shutil.copytree(OLD / "tag", tmp_path / "run"))
     (run / "tags.json").write_bytes((run / "tags.json").read_bytes().replace(b"PER", b"ORG"))
-    with pytest.raises(UserError, match=r"tags\.json is not what was written"):
+    with pytest.raises(UserError, match=r"tags\.json has changed since it was written"):
         regard.load(run)
 
 

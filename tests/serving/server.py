@@ -21,7 +21,7 @@ class Server:
     """`regard serve`, started and ended; `url` is known once it is ready."""
 
     def __init__(self, *arguments: str | Path, runs: list[str] | None = None) -> None:
-        folders = [str(OLD / run) for run in (RUNS if runs is None else runs)]
+        folders = [str(OLD / run) for run in (RUNS if runs is None else runs)]  # an absolute one stays as it is
         command = [sys.executable, "-m", "regard", "serve", *folders, "--port", "0", *map(str, arguments)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
@@ -71,6 +71,11 @@ class Server:
             if parent == self.process.pid and b"spawn_main" in started:
                 found.append(int(entry.name))
         return found
+
+    def memory(self) -> float:
+        """Megabytes of the server and its workers."""
+        pids = [self.process.pid, *self.workers()]
+        return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 2**20 for pid in pids)
 
     def until(self, path: str, status: int, seconds: float = 60) -> None:
         ended = time.monotonic() + seconds

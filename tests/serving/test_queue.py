@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from regard.commands.serve import languages_in
+from regard.serving.libretranslate import languages_of
 from regard.serving.queue import MOST, Job, Queue, Refused
 
 
@@ -88,3 +90,22 @@ def test_late_and_abandoned_jobs_leave() -> None:
         assert isinstance(late.done.exception(), Refused)
 
     run(work)
+
+
+def test_several_workers_share_what_waits_and_draws_stay_together() -> None:
+    async def work() -> None:
+        queue = Queue(100, 10_000)
+        queue.add([job() for _ in range(9)], 1)
+        assert [len(queue.take(2)) for _ in range(4)] == [5, 2, 1, 1]
+        drawn = [job(alone="7", place=i) for i in range(6)]
+        queue.add(drawn, 1)
+        assert queue.take(3) == drawn
+
+    run(work)
+
+
+def test_languages_of_files_and_of_the_command_line() -> None:
+    assert languages_of(["data/train.en.gz", "data/train.DE"]) == ("en", "de")
+    assert languages_of(["data/pairs.tsv"]) == languages_of(["a.txt1", "b.txt1"]) == ("und", "und")
+    assert languages_in("en:de") == ("en", "de")
+    assert languages_in(None) is None

@@ -253,7 +253,7 @@ def test_a_killed_worker_is_started_again_and_the_run_completes(alone: Path, pai
     assert [entry["step"] for entry in found] == [10, 20]
     assert found[-1]["loss"] == pytest.approx(metrics(alone / "short")[-1]["loss"], abs=2e-4)
     assert "regard: Another process of this run has ended or cannot be reached (" in said
-    assert "going on at step 10" in said
+    assert "resuming at step 10" in said
     assert "Traceback" not in said
 
 

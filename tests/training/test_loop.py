@@ -139,7 +139,7 @@ def test_a_damaged_state_is_passed_over_and_a_second_process_refused(
     raw[len(raw) // 2] ^= 1
     newest.write_bytes(raw)
     regard.train(pairs, run, steps=20, set=TINY)
-    assert "weights.safetensors is not what was written" in capsys.readouterr().err
+    assert "weights.safetensors has changed since it was written" in capsys.readouterr().err
     with folder.locked(run), pytest.raises(UserError, match="in use by another training"):
         regard.train(pairs, run, steps=20, set=TINY, quiet=True)
 

@@ -179,10 +179,10 @@ def test_unused_parameters_are_looked_for_with_two_players_only(monkeypatch: pyt
 
 def test_an_output_without_scores_trains_to_the_end_and_keeps_the_last_weights(tmp_path: Path) -> None:
     """Neither patience nor averaging: nothing would say when to stop, or whether a mean is better."""
-    one = duel(tmp_path, every=1, patience=1, average=5)
+    one = duel(tmp_path, every=1, patience=1e-9, average=5)
     one.train()
     one.finish()
-    assert (one.at.step, one.at.best, one.at.best_step, one.at.stale) == (12, [], 12, 0)
+    assert (one.at.step, one.at.best, one.at.best_step, one.at.better_step) == (12, [], 12, 12)
     newest = checkpoint.load_weights(checkpoint.states(tmp_path)[-1] / "weights.safetensors")
     model = checkpoint.load_weights(tmp_path / "model.safetensors")
     assert {name: value.tolist() for name, value in model.items()} == {n: v.tolist() for n, v in newest.items()}

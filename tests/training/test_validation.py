@@ -3,15 +3,22 @@
 import json
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import regard
+from regard.config import Training
 from regard.metrics import Score
 from regard.task import Task
-from regard.training import validation
-from regard.training.validation import Plan, due, planned
+from regard.training import loop, validation
+from regard.training.loop import Interrupted, Trainer
+from regard.training.position import Position
+from regard.training.progress import Progress
+from regard.training.validation import Plan, Plateau, due, planned
+from tests.training.toys import toy, trainer, two_terms
 
 
 def test_items_are_as_many_as_the_time_allows() -> None:
@@ -82,3 +89,84 @@ def test_slow_validations_look_at_fewer_items_and_the_last_at_all(
     facts = json.loads((state / "facts.json").read_text())
     assert facts["items"] == counts[0]
     assert facts["best_step"] in [entry["step"] for entry in history if entry["items"] == counts[-1]]
+
+
+def test_flat_is_measured_in_minutes_of_training_or_in_the_given_steps() -> None:
+    at = Position(steps=1000)
+    for how in (Training(minutes=20), Training(steps=1000), Training(steps=1000, patience=400), Training(patience=8)):
+        assert [Plateau(*each).too_long(at, how) for each in ((390, 470.0), (400, 480.0))] == [False, True], how
+    assert not Plateau(400, 480.0).too_long(at, Training(minutes=60))
+
+
+def flat_from(one: Trainer, step: int, seconds: float = 10.0) -> Trainer:
+    """Let the score be the same from a step on, and let a clock tell that each step takes `seconds`."""
+    inner, evaluate = one._step, one._evaluated
+
+    def stepping() -> tuple[float, int]:
+        one.clock += seconds  # type: ignore[attr-defined]
+        return inner()
+
+    def evaluated(held: object) -> tuple[list[Score], list[str]]:
+        (score,), answers = evaluate(held)  # type: ignore[arg-type]
+        return [replace(score, value=100.0 - min(one.at.step, step))], answers
+
+    one.clock = 0.0  # type: ignore[attr-defined]
+    one._step, one._evaluated = stepping, evaluated  # type: ignore[method-assign]
+    return one
+
+
+def test_a_flat_score_ends_the_training_at_the_same_minute_when_it_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pause of an hour between two commands does not count, and a training that has ended stays so."""
+    now: dict[str, Any] = {"run": None}
+    said: list[str] = []
+    monkeypatch.setattr(loop.time, "monotonic", lambda: now["run"].clock if now["run"] else 0.0)
+
+    def run(name: str, interrupt: int = 0) -> Trainer:
+        how = {"every": 2, "steps": None, "minutes": 10.0, "patience": 1.5, "average": 1}
+        now["run"] = one = flat_from(trainer(toy(two_terms()), tmp_path / name, **how), 6)
+        one.progress.say = said.append  # type: ignore[method-assign]
+        one.resume(said.append)
+        inner = one._step
+
+        def stepping() -> tuple[float, int]:
+            one.stop = one.at.step + 1 == interrupt
+            return inner()
+
+        one._step = stepping  # type: ignore[method-assign]
+        one.clock += 3600.0  # type: ignore[attr-defined]
+        one.train()
+        return one
+
+    whole = run("whole")
+    assert (whole.at.step, whole.at.better_step, round(validation.plateau(whole.at, 3).seconds)) == (
+        16,
+        6,
+        100,
+    )  # 90 s are in between
+    assert "stopped early: no better score for 1.7 minutes and 10 steps" in said[-1]
+    with pytest.raises(Interrupted):
+        run("parts", interrupt=11)
+    parts = run("parts")
+    assert (parts.at.step, parts.at.best_step, round(validation.plateau(parts.at, 3).seconds)) == (16, 6, 100)
+    assert run("parts").at.step == 16
+
+
+def test_the_line_of_a_validation_names_the_metric_that_made_it_the_best(capsys: pytest.CaptureFixture[str]) -> None:
+    at, progress = Position(), Progress()
+    for step, (exact, wrong) in enumerate([(0.0, 90.0), (0.0, 80.0), (5.0, 70.0)], start=1):
+        scores = [
+            Score("exact_match", exact, "%", None, None, 9, True, ""),
+            Score("error", wrong, "%", None, None, 9, False, ""),
+        ]
+        entry = {"step": step, "minutes": 0.1, "loss": 1.0, "items": 9, "exact_match": exact, "error": wrong}
+        at.step = at.best_step = step
+        at.history.append(entry)
+        progress.validated(at, entry, scores, None, 9)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition("loss 1.000  ")[2] for line in lines] == [
+        "exact_match 0.00 %  ← best",
+        "exact_match 0.00 %, error 80.00 %  ← best",
+        "exact_match 5.00 %  ← best",
+    ]

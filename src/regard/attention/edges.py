@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
+from torch.compiler import is_exporting
 from torch.utils._pytree import register_pytree_node
 
 from regard.attention import normalisers
@@ -81,7 +82,12 @@ class Edges:
         return Edges(found.row, place[found.receiver], found.sender, found.features, found.strength)
 
     def without_loops(self) -> Edges:
-        """Return the edges between different nodes."""
+        """Return the edges between different nodes; in an exported graph, all of them with the loops at strength 0."""
+        if is_exporting():
+            other = (self.receiver != self.sender).float()
+            features = None if self.features is None else self.features * other.unsqueeze(-1)
+            strength = other if self.strength is None else self.strength * other
+            return Edges(self.row, self.receiver, self.sender, features, strength)
         if "without loops" not in self.store:
             self.store["without loops"] = self.only(self.receiver != self.sender)
         found: Edges = self.store["without loops"]
@@ -89,6 +95,9 @@ class Edges:
 
     def flat(self, rows: int, m: int, n: int) -> Flat:
         """Return the edges over m receivers and n senders of each row, sorted by receiver: computed once."""
+        if is_exporting():
+            receiver, sender = self.row * m + self.receiver, self.row * n + self.sender
+            return Flat(receiver, sender, receiver.new_zeros(rows * m + 1), None)
         if (rows, m, n) not in self.store:
             receiver, sender = self.row * m + self.receiver, self.row * n + self.sender
             order = None
@@ -137,9 +146,13 @@ def attend_edges(
 
 def mix_edges(weights: Tensor, v: Tensor, flat: Flat, m: int) -> Tensor:
     """Return y_j = Σ_i a_ji v_i, (batch, heads, m, d), for weights (e, heads) of sorted edges."""
-    parts = (weights, _by_node(v), flat.sender, flat.receiver, len(v) * m)
+    if is_exporting():
+        given = weights.unsqueeze(-1) * _by_node(v).index_select(0, flat.sender)
+        total: Tensor = segment_sum(given, flat).unflatten(0, (v.shape[0], m))
+        return total.transpose(1, 2)
+    parts = (weights, _by_node(v), flat.sender, flat.receiver, v.shape[0] * m)
     y: Tensor = EdgeSum.apply(*parts)  # type: ignore[no-untyped-call]
-    return y.view(len(v), m, *y.shape[1:]).transpose(1, 2)
+    return y.view(v.shape[0], m, *y.shape[1:]).transpose(1, 2)
 
 
 def edge_weights(
@@ -155,7 +168,7 @@ def edge_weights(
     added: Tensor | None = None,
 ) -> tuple[Tensor, Flat]:
     """Return the weight of each edge, (e, heads), and the sorted edges that they belong to."""
-    flat = edges.flat(len(q), q.shape[-2], k.shape[-2])
+    flat = edges.flat(q.shape[0], q.shape[-2], k.shape[-2])
     scores = _scores(q, k, flat, score)
     if bias is not None:
         if q_pos is None or k_pos is None:
@@ -182,10 +195,14 @@ def _by_node(x: Tensor) -> Tensor:
 def _scores(q: Tensor, k: Tensor, flat: Flat, score: Score) -> Tensor:
     """Return s_ji for each edge, (e, heads)."""
     if score is uniform:
-        return q.new_zeros(len(flat.receiver), q.shape[1])
+        return q.new_zeros(flat.receiver.shape[0], q.shape[1])
     if score in (dot, scaled_dot):
         pairs = (_by_node(q), _by_node(k), flat.receiver, flat.sender)
-        found: Tensor = EdgeDot.apply(*pairs)  # type: ignore[no-untyped-call]
+        found: Tensor
+        if is_exporting():
+            found = (pairs[0].index_select(0, pairs[2]) * pairs[1].index_select(0, pairs[3])).sum(-1)
+        else:
+            found = EdgeDot.apply(*pairs)  # type: ignore[no-untyped-call]
         return found if score is dot else found / k.shape[-1] ** 0.5
     if isinstance(score, PairScore):
         one, other = _by_node(score.queries(q)), _by_node(score.keys(k))
@@ -198,7 +215,7 @@ def _scores(q: Tensor, k: Tensor, flat: Flat, score: Score) -> Tensor:
 def _bias(q: Tensor, k: Tensor, flat: Flat, bias: BiasFunction, q_pos: Tensor, k_pos: Tensor) -> Tensor:
     one, other = _by_node(q)[flat.receiver].unsqueeze(-2), _by_node(k)[flat.sender].unsqueeze(-2)
     where = (
-        pos.expand(len(x), -1).reshape(-1)[index].unsqueeze(-1)
+        pos.expand(x.shape[0], -1).reshape(-1)[index].unsqueeze(-1)
         for x, pos, index in ((q, q_pos, flat.receiver), (k, k_pos, flat.sender))
     )
     found = bias(one, other, *where)
@@ -229,14 +246,26 @@ def _normalised(scores: Tensor, flat: Flat, normalise: Normaliser, strength: Ten
 
 def segment_softmax(scores: Tensor, flat: Flat, strength: Tensor | None = None) -> Tensor:
     """a_ji = w_ji exp(s_ji − max_i' s_ji') / Σ_i' w_ji' exp(s_ji' − max …) over the edges into j, (e, heads)."""
+    if is_exporting():
+        return _exported_softmax(scores, flat, strength)
     parts = (scores, flat.receiver, flat.offsets, strength)
     found: Tensor = SegmentSoftmax.apply(*parts)  # type: ignore[no-untyped-call]
     return found
 
 
+def _exported_softmax(scores: Tensor, flat: Flat, strength: Tensor | None) -> Tensor:
+    into = flat.receiver.unsqueeze(-1).expand_as(scores)
+    lowest = scores.new_full((flat.offsets.shape[0] - 1, scores.shape[1]), torch.finfo(scores.dtype).min)
+    highest = lowest.scatter_reduce(0, into, scores, "amax")
+    weights = (scores - highest.index_select(0, flat.receiver)).exp()
+    weights = weights if strength is None else weights * strength.clamp(min=0)
+    total = segment_sum(weights, flat).clamp(min=torch.finfo(scores.dtype).tiny)
+    return weights / total.index_select(0, flat.receiver)
+
+
 def segment_sum(values: Tensor, flat: Flat) -> Tensor:
     """Return the sum of values (e, …) over the edges into each node, (nodes, …)."""
-    return values.new_zeros(len(flat.offsets) - 1, *values.shape[1:]).index_add(0, flat.receiver, values)
+    return values.new_zeros(flat.offsets.shape[0] - 1, *values.shape[1:]).index_add(0, flat.receiver, values)
 
 
 class SegmentSoftmax(Function):

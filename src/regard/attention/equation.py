@@ -150,7 +150,7 @@ def rule_of(mask: AnyMask) -> Mask | Edges | Tensor | None:
 def checked(mask: Tensor, shape: torch.Size) -> Tensor:
     if mask.dtype != torch.bool:
         raise ValueError(
-            f"a mask is boolean (True = may attend), found {mask.dtype}: numbers to be added belong into `bias`"
+            f"a mask is boolean (True = may attend), found {mask.dtype}: numbers to be added belong in `bias`"
         )
     try:
         fits = torch.broadcast_shapes(mask.shape, shape) == shape

@@ -150,7 +150,7 @@ class QueryMask:
     def on(self, k_pos: Tensor) -> Laid:
         """Return the rule laid over these keys, which is done once for equal positions."""
         for laid in self.laid:
-            if laid.k_pos is k_pos or torch.equal(laid.k_pos, k_pos):
+            if laid.k_pos is k_pos or (not is_exporting() and torch.equal(laid.k_pos, k_pos)):
                 return laid
         self.laid.append(self.mask.on(self.q_pos, k_pos))
         return self.laid[-1]
@@ -285,7 +285,7 @@ def join_positions(old: Tensor, new: Tensor) -> Tensor:
 
 def _batch(table: Tensor, positions: Tensor) -> Tensor:
     """Return row numbers shaped to go with positions (batch, …), so that table[batch, positions] broadcasts."""
-    return torch.arange(len(table), device=table.device).view(-1, *[1] * (max(positions.dim(), 3) - 1))
+    return torch.arange(table.shape[0], device=table.device).view(-1, *[1] * (max(positions.dim(), 3) - 1))
 
 
 def _lookup(table: Tensor, positions: Tensor) -> Tensor:

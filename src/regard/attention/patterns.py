@@ -153,7 +153,7 @@ def _mask(size: int, plan: Plan, name: str) -> Mask:
 
 def lengths_of(k_pos: Tensor) -> Tensor:
     """Return the number of positions up to the last of each row (rows, n)."""
-    return k_pos.amax(-1) + 1 if k_pos.shape[-1] else k_pos.new_zeros(len(k_pos))
+    return k_pos.amax(-1) + 1 if k_pos.shape[-1] else k_pos.new_zeros(k_pos.shape[0])
 
 
 def _padded(plans: list[Numbers], blocks: int) -> Tensor:

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_exporting
 
 from regard.layers.roles import TABLE, Role
 
@@ -69,7 +70,7 @@ class LearnedTable(nn.Module):
 
     def forward(self, positions: Tensor) -> Tensor:
         length = len(self.table)
-        if positions.numel() and int(positions.max()) >= length:
+        if not is_exporting() and positions.numel() and int(positions.max()) >= length:
             raise ValueError(
                 f"the learned position table holds positions 0 to {length - 1}, found position {int(positions.max())}: "
                 "shorten the input, make the table longer, or use a kind without a limit (sinusoidal, rotary, alibi)"
@@ -87,7 +88,7 @@ class RecurrentTable(nn.Module):
         self.walk = nn.GRU(width, width, batch_first=True)
 
     def forward(self, positions: Tensor) -> Tensor:
-        steps = 1 + (int(positions.max()) if positions.numel() else 0)
+        steps = positions.shape[-1] if is_exporting() else 1 + (int(positions.max()) if positions.numel() else 0)
         start = self.first.expand(1, 1, -1)
         # The input is the same at every step: what differs from position to position is the state alone.
         table: Tensor = self.walk(start.expand(1, max(steps, 1), -1), start.contiguous())[0][0]
@@ -314,7 +315,10 @@ class RelativeTransformerXL(Bias):
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         back = -distance(q_pos, k_pos)  # j − i
-        low, high = (int(back.min()), int(back.max())) if back.numel() else (0, 0)
+        if is_exporting():  # one graph for all batches: every distance there can be
+            low, high = -k.shape[-2], q.shape[-2]
+        else:
+            low, high = (int(back.min()), int(back.max())) if back.numel() else (0, 0)
         table = sinusoidal(torch.arange(low, high + 1, device=q.device), self.heads * self.head_width).to(q.dtype)
         r = self.r_proj(table).unflatten(-1, (self.heads, self.head_width)).transpose(0, 1)  # (heads, distances, d)
         by_distance = (q + self.v) @ r.mT  # (batch, heads, m, distances)

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_exporting
 from torch.nn.functional import scaled_dot_product_attention
 
 from regard.attention.equation import AnyMask, check, default_positions, match_heads, rule_of
@@ -40,15 +41,16 @@ class LengthProjection(nn.Module):
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Return (batch, heads, columns, d) of x (batch, heads, n, d); padding has no part in it."""
         length = self.weight.shape[1]
-        if positions.numel() and int(positions.max()) >= length:
+        if not is_exporting() and positions.numel() and int(positions.max()) >= length:
             raise ValueError(
                 f"Linformer projects positions 0 to {length - 1}, found position {int(positions.max())}: shorten the "
                 "input, or train with a larger data.longest"
             )
         real, first = positions >= 0, torch.arange(positions.shape[-1], device=positions.device)
-        if bool((positions == first).all()):
+        if not is_exporting() and bool((positions == first).all()):
             return self.weight[:, : len(first)].to(x.dtype) @ x
-        if bool(((positions == first) | ~real).all()):  # every position in its place: zeros instead of padding
+        # Every position in its place: zeros instead of padding.
+        if not is_exporting() and bool(((positions == first) | ~real).all()):
             gone = _by_batch(~real)
             return self.weight[:, : len(first)].to(x.dtype) @ x.masked_fill(gone, 0.0)
         columns = self.weight.to(x.dtype)[:, positions.clamp(min=0)] * real  # (columns, n) or (columns, batch, n)

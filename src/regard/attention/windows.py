@@ -64,7 +64,7 @@ class Windows(Mask):
         """Undo `cut`, and take the padding off: (batch, places, d)."""
         (rows, columns), side = self.padded, self.side
         x = x.reshape(-1, rows // side, columns // side, side, side, x.shape[-1])
-        x = x.transpose(2, 3).reshape(len(x), rows, columns, -1)
+        x = x.transpose(2, 3).reshape(x.shape[0], rows, columns, -1)
         if self.shift:
             x = x.roll((self.shift, self.shift), (1, 2))
         return x[:, : self.grid[0], : self.grid[1]].flatten(1, 2)

@@ -134,7 +134,7 @@ class ConvolutionDecoder(nn.Module):
     ) -> tuple[Tensor, ConvolutionState]:
         """Return the features of a known target, or of what follows a state, which remembers the memory."""
         if state is None and memory is None:
-            raise ValueError("a decoder begins with a memory: pass the encoder's context, or a state that has seen it")
+            raise ValueError("a decoder needs a memory: pass the encoder's context, or a state that has seen it")
         seen = state.memory if state is not None else self._taken(memory)
         before: Sequence[Tensor | None] = state.last if state is not None else [None] * len(self.layers)
         h, positions, last = x.values, x.where(), []

@@ -31,6 +31,6 @@ class Landmarks(nn.Module):
         count, x, positions = len(self.tokens), context.values, context.where()
         moved = pad(positions + count * (positions >= 0), (count, 0))
         moved[..., :count] = torch.arange(count, device=positions.device)
-        values: Tensor = torch.cat((self.tokens.to(x.dtype).expand(len(x), -1, -1), x), 1)
+        values: Tensor = torch.cat((self.tokens.to(x.dtype).expand(x.shape[0], -1, -1), x), 1)
         features: Context = self.encoder(context._replace(values=values, positions=moved))
         return context._replace(values=features.values[:, count:], positions=positions)

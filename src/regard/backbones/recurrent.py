@@ -242,9 +242,7 @@ class RecurrentDecoder(nn.Module):
         """Return the outputs of all steps of a known target, or of what follows a state, which remembers the memory."""
         if state is None:
             if memory is None:
-                raise ValueError(
-                    "a decoder begins with a memory: pass the encoder's context, or a state that has seen it"
-                )
+                raise ValueError("a decoder needs a memory: pass the encoder's context, or a state that has seen it")
             state = self.start(memory)
         values, positions = x.values, x.where()
         if self.before and not self.feeding:

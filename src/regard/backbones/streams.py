@@ -49,7 +49,7 @@ class TwoStream(nn.Module):
         length = x.shape[1]
         both = join_positions(positions, targets)
         mask = self._mask(context.rule(self.mask), positions, order, targets)
-        x = torch.cat((x, self.query.expand(len(x), targets.shape[-1], -1)), 1)
+        x = torch.cat((x, self.query.expand(x.shape[0], targets.shape[-1], -1)), 1)
         for layer in self.layers:
             x, _ = layer(x, Context(x[:, :length], positions), both, mask)
         x = x if self.norm is None else self.norm(x)

@@ -240,7 +240,7 @@ class Decoder(Stack):
         A state remembers the memory, which may then be None.
         """
         if state is None and memory is None:
-            raise ValueError("a decoder begins with a memory: pass the encoder's context, or a state that has seen it")
+            raise ValueError("a decoder needs a memory: pass the encoder's context, or a state that has seen it")
         y, positions = x.values, x.where()
         masks = (x.rule(self.mask).at(positions), self.across.at(positions))
         own, cross = [], []

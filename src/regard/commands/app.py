@@ -20,10 +20,12 @@ import typer
 from regard.commands.signatures import (
     average,
     check,
+    compare,
     demo,
     evaluate,
     export,
     info,
+    plan,
     predict,
     serve,
     show,
@@ -49,7 +51,7 @@ COMPLETION = "_REGARD_COMPLETE"  # set by a shell that asks what may follow
 
 @app.callback(invoke_without_command=True)
 def options(
-    version: Annotated[bool, typer.Option("--version", help="show the version and leave")] = False,
+    version: Annotated[bool, typer.Option("--version", help="show the version and exit")] = False,
 ) -> None:
     if version:
         from regard import __version__
@@ -59,17 +61,19 @@ def options(
 
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
-    "train": (train.train, "Learn from a file of yours; the same command again resumes."),
+    "train": (train.train, "Train a model on your data, or resume a training."),
     "predict": (predict.predict, "Answer texts, or lines of standard input."),
     "evaluate": (evaluate.evaluate, "Score a model on known answers."),
     "show": (show.show, "Draw where the model looked."),
     "info": (info.info, "Show what a run is: its data, settings, size and scores."),
     "check": (check.check, "Find faults in data, settings or a run."),
-    "serve": (serve.serve, "Put models behind an HTTP API."),
+    "plan": (plan.plan, "Show what a training will cost."),
+    "compare": (compare.compare, "Compare variants under equal budgets, with several seeds."),
+    "serve": (serve.serve, "Serve models over HTTP."),
     "average": (average.average, "Average the last checkpoints of a run."),
-    "import": (take_up.take_up, "Make a run from a published model."),
-    "export": (export.export, "Write a model for another program."),
-    "demo": (demo.demo, "Learn from made-up data: dates, scenes, Morse code or communities."),
+    "import": (take_up.take_up, "Import a published model."),
+    "export": (export.export, "Export a model for another program."),
+    "demo": (demo.demo, "Train on generated data: dates, scenes, Morse code or communities."),
 }  # in the order of the help
 for name, (command, short_help) in COMMANDS.items():
     app.command(name, short_help=short_help)(command)
@@ -146,7 +150,7 @@ def _guarded(arguments: list[str]) -> int:
         say("regard: out of memory: use a smaller model or batch (--set training.budget=…), or a larger machine")
         return 1
     except OSError as error:
-        say(f"regard: {error.filename or 'the system'}: {error.strerror or error}")
+        say(f"regard: {error.filename or 'standard output or another stream'}: {error.strerror or error}")
         if error.filename is None:  # perhaps standard output itself, on a full disk
             _end_output()
         return 1

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from regard import config as config_files
 from regard import inputs
 from regard.config import Config
-from regard.data.batches import Batches, Rows
+from regard.costs import memory
 from regard.data.check import DataReport, Part, check_parts
 from regard.data.check_images import ImageReport, check_images
 from regard.data.check_sound import SoundReport, check_recordings
@@ -24,24 +20,18 @@ from regard.data.example import UNITS, Example
 from regard.data.format import Format
 from regard.data.lines import OnFault
 from regard.data.standard_input import spooled
-from regard.data.survey import take_survey
 from regard.errors import UserError
-from regard.inputs.input import Row
-from regard.machine import memory as machine_memory
 from regard.outputs import OUTPUTS
-from regard.outputs.abilities import names_in
 from regard.runs import verify
-from regard.runs.build import Parts, build, form_of, read, shapes
-from regard.runs.model import Model, load, nothing_in, refuse_missing
-from regard.task import Task
-from regard.training import choose, device, memory
+from regard.runs.build import Parts, form_of, read
+from regard.runs.model import SAME, TRIED, Model, load, nothing_in, refuse_missing
+from regard.training import choose, rehearsal
 from regard.training.advice import warnings_of
-from regard.training.prepare import counts_of, fitting, learn, prepare
+from regard.training.prepare import prepare
 from regard.training.split import Split, survey
 from regard.training.train import SETS, reading_of, settle
 
 REHEARSED = 20_000  # examples that are prepared as for a training; more are tried by the first SAMPLE of them
-SAMPLE = 30_000  # pairs that stand for all of them where memory is predicted
 
 
 class Given(NamedTuple):
@@ -156,41 +146,19 @@ def _rehearsed(
 def expectation(config: Config, pairs: int, origin: Parts | None = None) -> str:
     """Return the memory that a training of these settings needs, the remedy if that is too much, and its padding.
 
-    It is tried with vocabularies and batches of the first SAMPLE of so many pairs.
+    It is traced with vocabularies and batches of a sample of so many pairs.
     """
-    data, output = config.data, OUTPUTS[config.task]
-    seen = take_survey(islice(read(config, data.train, lambda _: None), SAMPLE), names_in(output), "")
-    parts = learn(config, seen, origin)
-    count = sum(math.prod(shape) for shape in shapes(config, parts).values())
-    padding = ""
-    about = f"about {count / 1e6:.1f} million parameters"
-    if 16 * count > machine_memory():  # there is no room to try
-        need = memory.Need(memory.resident(), 12 * count, 4 * count, machine_memory())
-    else:
-        task = build(config, parts)
-        rows = [part for row in task.rows(seen.examples) for part in fitting(row, data.longest, parts)]
-        if not rows:
-            return f"{about}; no {UNITS[output.reads]} is left to train on: see data.longest"
-        costs = [field.tokens for field in task.fields]
-        batches = Batches(counts_of(rows), config.training.budget, config.training.seed, costs)
-        need = _tried(config, task, rows, batches, len(rows) * max(1, pairs) // max(1, seen.count))
-        padding = f"\nabout {100 * batches.waste(0):.1f} % of a batch's tokens would be padding (training.budget)"
+    sample = rehearsal.of_files(config, pairs, origin)
+    how, network = sample.config.training, sample.task.network
+    about = f"about {sum(parameter.numel() for parameter in network.parameters()) / 1e6:.1f} million parameters"
+    if not len(sample.rows):
+        return f"{about}; no {UNITS[OUTPUTS[config.task].reads]} is left to train on: see data.longest"
+    need = sample.need(memory.here(torch.device("cpu"), network, sample.count))
     if need.hopeless:
-        raise UserError(f"The {need.sentence(config.training)}.")
-    return f"{about}; {need.sentence(config.training)}{padding}"
-
-
-def _tried(config: Config, task: Task, rows: Sequence[Row], batches: Batches, count: int) -> memory.Need:
-    """Return what is needed to train on `count` rows such as these."""
-    how, cpu = config.training, torch.device("cpu")
-
-    def loss(chosen: Rows) -> Tensor:
-        batch = task.batch([tuple(np.array(field) for field in rows[i]) for i in chosen])
-        with device.rounded(how, cpu):
-            found: Tensor = task.network(batch, task.turns[0])
-        return found.sum()
-
-    return memory.predict(task.network, loss, batches, cpu, count)
+        raise UserError(f"The {need.sentence(how)}.")
+    waste = 100 * sample.batches.waste(0)
+    padding = f"\nabout {waste:.1f} % of a batch's tokens would be padding (training.budget)"
+    return f"{about}; {need.sentence(how)}{padding}"
 
 
 def check_run(run: Path, *, accept: bool) -> tuple[str, bool]:
@@ -202,22 +170,16 @@ def check_run(run: Path, *, accept: bool) -> tuple[str, bool]:
     if faults:
         return "\n".join(faults), False
     report, sound = check_model(load(run))
-    return f"{run}: every file is what was written\n{report}", sound
+    return f"{run}: every file matches its checksum\n{report}", sound
 
 
 def check_model(model: Model) -> tuple[str, bool]:
     """Test what must hold for every trained model, on its own data."""
-    paths = model.config.data.valid or model.config.data.train
     try:
-        examples = list(islice(read(model.config, paths), 16))
+        found = model.invariances()
     except UserError as error:
-        return f"  its answers were not tried, as that needs its data: {error}", True
-    rows = list(model.task.rows(examples))[:16]
-    model.network.eval()
-    lines, sound = [f"what must hold for every model, on {len(rows)} rows of its data:"], True
-    with torch.no_grad():
-        for name, difference in model.task.invariances(rows):
-            good = difference < 1e-4
-            sound = sound and good
-            lines.append(f"  {'ok  ' if good else 'FAIL'} {name} (largest difference {difference:.1e})")
-    return "\n".join(lines), sound
+        return f"  its answers were not checked, which needs its data: {error}", True
+    lines = [f"invariants of every model, on at most {TRIED} rows of its data:"]
+    for name, difference in found:
+        lines.append(f"  {'ok  ' if difference < SAME else 'FAIL'} {name} (largest difference {difference:.1e})")
+    return "\n".join(lines), all(difference < SAME for _, difference in found)

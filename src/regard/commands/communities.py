@@ -33,7 +33,7 @@ SETTINGS = {
     "model": {"kind": "gat", "layers": 2, "width": 32, "heads": 4, "dropout": 0.4, "attention_dropout": 0.2},
     "training": {
         "optimiser": "adam", "rate": 1e-2, "decay": 2e-3, "warmup": 5, "schedule": "constant", "smoothing": 0.0,
-        "steps": 200, "every": 10, "patience": 100, "average": 1, "budget": 4096, "minutes": None,
+        "steps": 200, "every": 10, "patience": 200, "average": 1, "budget": 4096, "minutes": None,
     },
 }  # fmt: skip
 

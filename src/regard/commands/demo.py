@@ -68,7 +68,7 @@ def demonstrate(run: Path, minutes: float) -> None:
     command = os.path.relpath(started) if started.name == "regard" and not shutil.which("regard") else "regard"
     if right < ENOUGH:
         print(
-            f"That is little: only {_history(run)[-1]['step']} steps fitted into {minutes:g} minutes, as this machine "
+            f"That is not much: only {_history(run)[-1]['step']} steps fitted into {minutes:g} minutes: this machine "
             f"is slow or busy. Give it more: {command} demo -o {quoted(run)} --minutes {4 * minutes:g}"
         )
     text = min((e.text for e in found.test if e.locale in ("fr", "ru")), key=lambda text: abs(len(text) - 24))

@@ -49,6 +49,7 @@ def evaluate(
     changes: dict[str, Any],
     *,
     lowercase: bool = False,
+    compounds: bool = False,
     by_length: bool = False,
     output: Path | None = None,
     pictures: Path | None = None,
@@ -72,6 +73,8 @@ def evaluate(
         raise UserError(f"--output: a model that {model.task.does} has no such option; there are no answers to write.")
     if lowercase:
         scores = metrics.without_case(scores, answers, [item.expected for item in items])
+    if compounds:
+        scores = [*scores, _of_compounds(model, items, answers)]
     if output is not None:
         known = {item.example.key: answer for item, answer in zip(items, answers, strict=True)}
         lines = [known[key] for key in keys] if joined else answers
@@ -84,6 +87,14 @@ def evaluate(
         print(f"warning: {warning}", file=sys.stderr)
     details = model.task.details(items, answers)
     return Report(scores, _by_length(model, items, answers) if by_length else [], details)
+
+
+def _of_compounds(model: Model, items: Sequence[Item], answers: list[str]) -> metrics.Score:
+    """Return BLEU as it is published for English to German of WMT14."""
+    own = model.task.score(items[:1], answers[:1], 0) if len(answers) == len(items) else []
+    if "bleu" not in {score.name for score in own}:
+        raise UserError(f"--compounds: expected a model that is scored by BLEU, and this one {model.task.does}.")
+    return metrics.compound_bleu(answers, [item.expected for item in items])
 
 
 def compared_with(model: Model, features: Path | None, say: Callable[[str], None]) -> dict[str, Any]:

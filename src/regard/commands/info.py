@@ -85,7 +85,7 @@ def render(facts: RunFacts) -> str:
         lines += _wrapped(name, ", ".join(f"{metric} {value}" for metric, value in scores.items()))
     for section, values in facts.settings.items():
         lines += _wrapped(section, ", ".join(f"{key} {_short(value)}" for key, value in values.items()))
-    again = f"regard train {quoted(facts.run)}" if facts.resumable else "no state: begin another run with --from"
+    again = f"regard train {quoted(facts.run)}" if facts.resumable else "no state: start another run with --from"
     lines.append(f"{'resume':<14}{again}")
     return "\n".join(lines)
 
@@ -121,7 +121,7 @@ def _scores(run: Path, last: dict[str, Any]) -> dict[str, dict[str, str]]:
         found = json.loads((run / "results.json").read_text(encoding="utf-8"))
         return {name: {s["name"]: _value(s) for s in scores} for name, scores in found.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        known = ("step", "epoch", "minutes", "rate", "tokens_per_second", "items", "perfect")
+        known = ("step", "epoch", "minutes", "rate", "step_seconds", "tokens_per_second", "items", "perfect")
         scores = {name: f"{value:.2f}" for name, value in last.items() if name not in known and value is not None}
         return {"validation": scores} if scores else {}
 

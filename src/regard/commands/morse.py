@@ -181,7 +181,7 @@ def _report(
         share, _ = _read(model, write_apart(folder / f"other{number}", others), others)
         print(f"Never heard in training, {name}: {share:.0f} % right")
     if right < ENOUGH:
-        print(f"That is little for {minutes:g} minutes: this machine is slow or busy. Give it more with --minutes.")
+        print(f"That is not much for {minutes:g} minutes: this machine is slow or busy. Give it more with --minutes.")
     pictures = model.folder / "pictures"
     pictures.mkdir(exist_ok=True)
     longest = max(range(min(50, len(tests))), key=lambda i: len(tests[i][0]))

@@ -111,12 +111,17 @@ def drawn(shown: Scene, chosen: random.Random) -> NDArray[np.uint8]:
     image = Image.new("RGB", (SIZE * FINE, SIZE * FINE), ground)
     pen = ImageDraw.Draw(image)
     for thing in (shown.large, shown.small):
-        _draw(pen, thing, tuple(max(0, min(255, part + chosen.randint(-12, 12))) for part in COLOURS[thing.colour]))
+        draw_thing(pen, thing, SIZE * FINE, shade(thing.colour, chosen))
     return np.asarray(image.resize((SIZE, SIZE), Image.Resampling.BOX), dtype=np.uint8)
 
 
-def _draw(pen: ImageDraw.ImageDraw, thing: Thing, colour: tuple[int, ...]) -> None:
-    side = SIZE * FINE
+def shade(colour: str, chosen: random.Random) -> tuple[int, ...]:
+    """Return a colour that differs a little from picture to picture."""
+    return tuple(max(0, min(255, part + chosen.randint(-12, 12))) for part in COLOURS[colour])
+
+
+def draw_thing(pen: ImageDraw.ImageDraw, thing: Thing, side: int, colour: tuple[int, ...]) -> None:
+    """Draw a thing into a picture of so many pixels."""
     x, y, r = thing.x * side, thing.y * side, thing.radius * side
     if thing.shape == "circle":
         pen.ellipse((x - r, y - r, x + r, y + r), fill=colour)
@@ -179,7 +184,7 @@ def _report(
         f"With a colour and shape never seen together in training: {new:.1f} % exactly; those two named {named:.1f} %"
     )
     if right < ENOUGH:
-        print(f"That is little for {minutes:g} minutes: this machine is slow or busy. Give it more with --minutes.")
+        print(f"That is not much for {minutes:g} minutes: this machine is slow or busy. Give it more with --minutes.")
     folder = model.folder / "pictures"
     folder.mkdir(exist_ok=True)
     asked = [f"{files['test']}/{number:05d}.png" for number in range(8)]

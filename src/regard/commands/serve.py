@@ -12,7 +12,13 @@ from pathlib import Path
 from regard.errors import UserError
 from regard.exchange.engine import ENGINES
 
-BUDGET = 8192  # characters of a padded batch
+BUDGET = 16_384  # characters of a padded batch
+WORKERS = 4  # at most, unless told otherwise
+
+
+def cores() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def names_of(runs: Sequence[Path]) -> dict[str, str]:
@@ -70,7 +76,7 @@ def serve(
     port: int = 8000,
     token_file: Path | None = None,
     engine: str = "auto",
-    workers: int = 1,
+    workers: int | None = None,
     queue: int = 1000,
     deadline: float = 30.0,
     languages: str | None = None,
@@ -78,6 +84,7 @@ def serve(
     """Answer requests until SIGTERM or SIGINT, which finish what was accepted; SIGHUP loads the runs anew."""
     if engine not in ENGINES:
         raise UserError(f"--engine is {engine!r}, expected one of {', '.join(ENGINES)}.")
+    workers = min(WORKERS, cores()) if workers is None else workers
     if not 0 <= port < 65536 or workers < 1 or queue < 1 or deadline <= 0:
         raise UserError("--port is 0 to 65535, --workers and --queue at least 1, and --deadline more than 0 seconds.")
     named, browsed = models_and_folders(runs)
@@ -111,9 +118,9 @@ async def _serve(
     from regard.serving.worker import Order
 
     limits = RequestLimits(deadline=deadline)
-    threads = max(1, (os.cpu_count() or 1) // workers)
+    threads = max(1, cores() // workers)
     order = Order(named, engine, threads, limits.characters)
-    pool = WorkerPool(order, workers, Queue(most, BUDGET))
+    pool = WorkerPool(order, workers, Queue(most, BUDGET), say)
     await pool.start()
     config = uvicorn.Config(
         build(pool, limits, tokens, languages, browsed), log_level="critical", access_log=False, server_header=False,

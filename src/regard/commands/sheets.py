@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from regard import metrics, pictures
 from regard.errors import UserError
+from regard.outputs.detect.output import detections
 from regard.outputs.output import Item
 from regard.runs.model import Model
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MOST_CLASSES = 100  # of a confusion matrix that can be read
 SHOWN = 40  # pictures of a contact sheet
@@ -16,9 +21,11 @@ SHOWN = 40  # pictures of a contact sheet
 
 def draw(model: Model, items: Sequence[Item], answers: Sequence[str], folder: Path) -> list[Path]:
     """Write what can be drawn of an evaluation of labels into a folder; return the files."""
-    if model.task.output.reads != "classify":
+    if model.task.output.reads not in ("classify", "detect"):
         raise UserError(f"--pictures draws labels that were taken for others, and this model {model.task.does}.")
     folder.mkdir(parents=True, exist_ok=True)
+    if model.task.output.reads == "detect":
+        return [pictures.save(precision_recall(items, answers), folder / "precision_recall.png")]
     expected = [[str(label) for label in item.expected] for item in items]
     names, counts = metrics.confusion(answers, expected)
     written = []
@@ -34,6 +41,15 @@ def draw(model: Model, items: Sequence[Item], answers: Sequence[str], folder: Pa
         sheet = pictures.contact_sheet([p for p in found if p is not None], titles, title)
         written.append(pictures.save(sheet, folder / "contact.png"))
     return written
+
+
+def precision_recall(items: Sequence[Item], answers: Sequence[str]) -> Figure:
+    """Draw the precision of each class at each recall, for an IoU of 0.5 or more."""
+    graded = metrics.graded(*detections(items, answers))
+    found = {name: 100 * metrics.precisions(each)[0] for name, each in graded.items()}
+    lines = {f"{name} ({line.mean():.0f} %)": line.tolist() for name, line in found.items()}
+    recalls = [100 * recall for recall in metrics.RECALLS.tolist()]
+    return pictures.curves(recalls, lines, "recall, %", "precision, %", title="Precision and recall, IoU ≥ 0.5 (AP50)")
 
 
 def _surest(model: Model, items: Sequence[Item], wrong: Sequence[int]) -> list[tuple[int, float]]:

@@ -99,6 +99,8 @@ def _refuse(texts: Sequence[object], path: Path, answer: str | None, grid: bool)
 
 def _numbers(path: Path, exhibit: page.Exhibit) -> Path:
     arrays = {m.name: np.asarray(m.weights) for m in exhibit.maps}
+    if exhibit.drawing is not None and exhibit.drawing.boxes:
+        arrays["boxes"] = np.array(exhibit.drawing.boxes)  # of the targets: left, top, right, bottom, from 0 to 1
     arrays |= {side: np.array(tokens) for side, tokens in exhibit.tokens().items()}
     return _saved(path, arrays)
 

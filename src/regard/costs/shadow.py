@@ -8,7 +8,7 @@ A batch of any size through a model of any size takes a second and next to no me
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -17,7 +17,7 @@ from torch.autograd import Function
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from regard.layers.products import products
 
@@ -31,6 +31,21 @@ def shape_of(x: Any) -> Any:
     if not isinstance(x, Tensor) or x.is_meta:
         return x
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=META)
+
+
+def tensors_in(things: Iterable[Any]) -> Iterator[Tensor]:
+    """Yield the tensors among the arguments of an operation: torch's own walk over any structure takes longer."""
+    for each in things:
+        if isinstance(each, Tensor):
+            yield each
+        elif isinstance(each, list | tuple):
+            yield from tensors_in(each)
+
+
+def _mapped(x: Any) -> Any:
+    if isinstance(x, list | tuple):
+        return type(x)(_mapped(each) for each in x)
+    return shape_of(x)
 
 
 def shapes_of(things: T) -> T:
@@ -71,7 +86,7 @@ class Shadow(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        tensors = [*tensors_in(args), *tensors_in(kwargs.values())]
         if not tensors:
             result = _made(function, args, kwargs)
         elif any(each.is_meta or each.is_floating_point() for each in tensors):
@@ -105,7 +120,7 @@ def _shaped(function: Any, args: Any, kwargs: Any) -> Any:
     if function.overloadpacket in LIKE and dtype is not None and not dtype.is_floating_point:
         return function(torch.empty(args[0].shape), *args[1:], **_here(kwargs))
     kwargs = kwargs | {"device": META} if kwargs.get("device") is not None else kwargs
-    return function(*tree_map(shape_of, args), **tree_map(shape_of, kwargs))
+    return function(*_mapped(args), **{name: _mapped(value) for name, value in kwargs.items()})
 
 
 def _indexed(function: Any, args: Any, kwargs: Any) -> Any:
@@ -165,14 +180,16 @@ LIKE = {aten.new_zeros, aten.new_ones, aten.new_full, aten.new_empty, aten.zeros
 LIKE |= {aten.empty_like}
 
 
-# ---- fused attention -------------------------------------------------------------------------------------------------
+# ---- fused kernels ---------------------------------------------------------------------------------------------------
 
 
 class _Fused(TorchFunctionMode):
-    """Fused attention as fused: on the meta device torch would take the plain form, and hold all weights."""
+    """Fused kernels as fused: on the meta device torch would take plain forms, which hold more or less."""
 
     def __torch_function__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if getattr(function, "__name__", "") == "lstm" and isinstance(args[1], list | tuple):
+            return _with_room(function(*args, **kwargs), args)
         if function is not scaled_dot_product_attention:
             return function(*args, **kwargs)
         q, k, v = args[:3]
@@ -183,6 +200,41 @@ class _Fused(TorchFunctionMode):
         if mask is not None and mask.dtype is torch.bool:
             mask = q.new_zeros(mask.shape)
         return FusedAttention.apply(q, k, v, mask)  # type: ignore[no-untyped-call]
+
+
+CELL = 12  # numbers for each state that plain cells keep and the fast kernel does not
+PADDED = 1.08  # the fast kernel's rows begin at round addresses
+
+
+def _with_room(found: Any, args: Any) -> Any:
+    """Return what an LSTM over padded rows gives; until it is differentiated, it keeps the room of its fast kernel.
+
+    For each of t steps oneDNN keeps four gates; for t + 1 the states of two layers, cells and all gradients.
+    """
+    states, *last = found
+    if not states.requires_grad:
+        return found
+    rows, t = states.shape[:2] if args[8] else states.shape[1::-1]
+    h, directions = args[1][0].shape[-1], 2 if args[7] else 1
+    numbers = 0.0
+    for layer in range(args[4]):
+        wide = max(h, h * directions if layer else args[0].shape[-1])
+        kept = PADDED * (4 * h * t + 2 * (t + 1) * (2 * wide + 4 * h)) - CELL * h * t
+        numbers += directions * rows * max(0.0, kept)
+    return _Holding.apply(states, states.new_empty(int(numbers))), *last  # type: ignore[no-untyped-call]
+
+
+class _Holding(Function):
+    """y = x, and memory that is kept until its gradient has been computed."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, room: Tensor) -> Tensor:
+        ctx.save_for_backward(room)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:  # noqa: ARG004
+        return gradients[0], None
 
 
 class FusedAttention(Function):

@@ -32,7 +32,13 @@ def step_cost(
     task: Task, batches: Batches, content: Callable[[Rows], Content], accumulate: int = 1, sample: int = SAMPLE
 ) -> StepCost:
     """Return the cost of a mean step of training: of all processes together, as they share each batch."""
-    found = [each for rows in spread(batches, sample) for each in traces(task, task.batch(content(rows)))]
+    known: dict[tuple[int, float], list[Trace]] = {}
+    found: list[Trace] = []
+    for rows in spread(batches, sample):
+        size = len(rows), batches.padded(rows)
+        if size not in known:
+            known[size] = traces(task, task.batch(content(rows)))
+        found += known[size]
     steps = len(found) / len(task.turns) / accumulate
     total: Counter[Component] = Counter()
     for each in found:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import weakref
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.utils._pytree import tree_leaves
 
 from regard.attention.layer import Watchable
 from regard.costs.operations import operations
-from regard.costs.shadow import Shadow, shapes_of, without_weights
+from regard.costs.shadow import Shadow, shapes_of, tensors_in, without_weights
 from regard.layers.products import heard
 
 PLACES = {"stem": "input", "backbone": "backbone", "head.decoder": "decoder", "head": "output"}
@@ -56,28 +55,20 @@ class Trace:
         )
 
 
-def traced(
-    network: nn.Module,
-    batch: Any,
-    turn: str = "all",
-    *,
-    learning: bool = True,
-    around: Callable[[], Any] = nullcontext,
-) -> Trace:
+def traced(network: nn.Module, batch: Any, turn: str = "all", *, learning: bool = True) -> Trace:
     """Return what a step of training on this batch costs, or a pass without gradients.
 
-    The network keeps its weights, gradients and modes. `around` is the context of the loss, such as autocast.
+    The network keeps its weights, gradients and modes, and torch's random numbers go on as if nothing had been tried.
     """
     copied = without_weights(network).train(learning)
+
+    def step() -> None:
+        loss = copied(shapes_of(batch), turn).sum()
+        if learning:
+            loss.backward()
+
     with torch.random.fork_rng(devices=()), torch.set_grad_enabled(learning):
-        return trace(copied, lambda: _step(copied, shapes_of(batch), turn, around, learning=learning))
-
-
-def _step(network: nn.Module, batch: Any, turn: str, around: Callable[[], Any], *, learning: bool) -> None:
-    with around():
-        loss = network(batch, turn).sum()
-    if learning:
-        loss.backward()
+        return trace(copied, step)
 
 
 def trace(network: nn.Module, step: Callable[[], object]) -> Trace:
@@ -183,14 +174,14 @@ class InUse:
 
     def seen(self, args: Any, result: Any) -> None:
         """Take note of an operation: what it makes is new, unless it is a view of what was there before."""
-        self._count(args, new=False)
-        self._count(result, new=True)
+        self._count(tensors_in((*args[0], *args[1].values())), new=False)
+        self._count(tensors_in((result,)), new=True)
         self.peak = max(self.peak, self.now)
 
-    def _count(self, tensors: Any, *, new: bool) -> None:
-        for leaf in tree_leaves(tensors):
-            storage = leaf.untyped_storage() if isinstance(leaf, Tensor) else None
-            if storage is not None and storage._cdata not in self._known:
+    def _count(self, tensors: Iterable[Tensor], *, new: bool) -> None:
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            if storage._cdata not in self._known:
                 size = storage.nbytes() if new else 0
                 self._known.add(storage._cdata)
                 self.now += size

@@ -94,19 +94,15 @@ class Batches:
             return np.empty(0, dtype=np.int64)
         return max(batches, key=lambda batch: (self.padded(batch), -len(batch)))
 
-    def heaviest(self) -> list[tuple[Rows, int]]:
+    def heaviest(self) -> list[Rows]:
         """Return the batches that may need the most memory: the largest, and the one with the longest row, as attention
-        grows with its square. Each has its longest rows in front, one for each field, and the number of those."""
+        grows with its square."""
         batches = self.order(0)
         if not batches:
             return []
         longest = max(batches, key=lambda batch: float(self._lengths[batch].max()))
         largest = self.largest()
-        return [self._widest_first(batch) for batch in ([largest] if longest is largest else [largest, longest])]
-
-    def _widest_first(self, batch: Rows) -> tuple[Rows, int]:
-        first = np.unique(self._lengths[batch].argmax(axis=0))
-        return np.concatenate((batch[first], np.delete(batch, first))), len(first)
+        return [largest] if longest is largest else [largest, longest]
 
     def padded(self, batch: Rows) -> float:
         """Return the tokens of a batch, padding included."""

@@ -26,7 +26,7 @@ from regard.data.statistics import Side, Spread, Statistics, render_statistics
 from regard.data.tagged import split_words
 from regard.text.tokenizer import looks_like_symbols
 
-ODD = ("absurd lengths", "absurd length ratios", "control characters", "replacement characters")  # training goes on
+ODD = ("unusual lengths", "unusual length ratios", "control characters", "replacement characters")  # training goes on
 LEAKED = "in the training data"
 SHOWN = 10  # faults of a kind in a rendered report
 KEPT = 10_000  # faults of a kind in memory; beyond that they are only counted
@@ -60,7 +60,7 @@ class DataReport:
             lines.append("No faults were found.")
         lines += [line for kind in stopping for line in self._of_kind(kind)]
         if odd:
-            lines += ["" if stopping else "No faults were found that stop a training, but this is odd:"]
+            lines += ["" if stopping else "No faults were found that stop a training, but these look unusual:"]
             lines += [line for kind in odd for line in self._of_kind(kind)]
         return "\n".join(lines)
 
@@ -238,14 +238,14 @@ class _Gathered:
         for row, side in np.argwhere(too_long).tolist():
             subject = f"the {SIDES[self.task][side]} has {lengths[row, side]:,} characters"
             what = f"{subject}, half of them have at most {medians[side]:,.0f}; cut or remove it"
-            faults.add(Fault(*self.place(row, side), what, "absurd lengths"))
+            faults.add(Fault(*self.place(row, side), what, "unusual lengths"))
         if self.task != "convert":
             return
         ratio = lengths[:, 1] / lengths[:, 0] / float(np.median(usual.lengths[:, 1] / usual.lengths[:, 0]))
         odd = (np.maximum(ratio, 1 / ratio) > ABSURD_RATIO) & (lengths.max(axis=1) >= LONG_FOR_RATIO)
         for row in np.flatnonzero(odd).tolist():
             what = f"{lengths[row, 0]:,} characters stand against {lengths[row, 1]:,}; is this a pair?"
-            faults.add(Fault(*self.place(row), what, "absurd length ratios"))
+            faults.add(Fault(*self.place(row), what, "unusual length ratios"))
 
     def statistics(self, test: _Gathered) -> Statistics:
         distinct = len(np.unique(self.pairs)) - bool(self.blank)  # all blank lines are one

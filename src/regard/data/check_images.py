@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from regard.data.boxes import parsed
 from regard.data.check import SHOWN, Part, Read
 from regard.data.format import Format
 from regard.data.lines import Fault
@@ -48,10 +49,14 @@ class ImageReport:
                 f"  shorter side: least {sides[0]:,}, median {sides[len(sides) // 2]:,}, most {sides[-1]:,} pixels; "
                 f"longest side {longest:,}; {self.grey:,} grey, {self.pictures - self.grey:,} in colour"
             )
-        if self.format.task == "classify" and self.labels:
-            shown = [f"{label} {count / self.examples:.1%}" for label, count in self.labels.most_common(SHOWN_LABELS)]
+        if self.format.task in ("classify", "detect") and self.labels:
+            total = self.labels.total()
+            shown = [f"{label} {count / total:.1%}" for label, count in self.labels.most_common(SHOWN_LABELS)]
             more = len(self.labels) - len(shown)
-            lines.append(f"{len(self.labels):,} labels: {', '.join(shown)}{f' and {more:,} more' if more else ''}.")
+            boxes = f" of {total:,} boxes" if self.format.task == "detect" else ""
+            lines.append(
+                f"{len(self.labels):,} labels{boxes}: {', '.join(shown)}{f' and {more:,} more' if more else ''}."
+            )
         lines.append("")
         if not self.faults:
             lines.append("No faults were found.")
@@ -72,6 +77,11 @@ def check_images(train: Part, others: Sequence[Part], encoding: str, read: Read)
     return report
 
 
+def labels_in(target: str, task: str) -> list[str]:
+    """Return the labels in a target: of each box, or of the whole picture."""
+    return [box.label for box in parsed(target)] if task == "detect" else [target]
+
+
 class _Gathering:
     """The content of pictures by their hashes, and their sizes."""
 
@@ -89,7 +99,7 @@ class _Gathering:
 
         for example in read(part.paths, part.form, stop, encoding):
             report.examples += 1
-            report.labels[example.target] += 1
+            report.labels.update(labels_in(example.target, part.form.task))
             if example.source in seen:
                 continue
             seen.add(example.source)

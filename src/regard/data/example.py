@@ -6,6 +6,7 @@
 | tag | words, one blank between two | as many tags, one blank between two |
 | classify | a text | its label |
 | continue | a line of text, exactly | nothing |
+| detect | a picture | its boxes, as JSON |
 | imagine | a thing to make again | its label, or nothing |
 
 A source or target is a string, or a handle of something larger (a file, a member of an archive) that is opened later.
@@ -23,6 +24,7 @@ SIDES = {
     "tag": ("row of words", "row of tags"),
     "classify": ("text", "label"),
     "continue": ("line", "target"),
+    "detect": ("picture", "list of boxes"),
     "imagine": ("example", "label"),
 }
 TASKS = tuple(SIDES)
@@ -31,6 +33,7 @@ UNITS = {
     "tag": "sentence",
     "classify": "text",
     "continue": "line",
+    "detect": "picture",
     "imagine": "example",
 }  # the name of one example
 

@@ -211,7 +211,7 @@ def _matrix(where: str, noun: str, values: Any, count: int) -> Floats:
         found = np.asarray(values)
         found = found if found.dtype == np.float32 else found.astype(np.float32)
     except (TypeError, ValueError) as error:
-        raise UserError(f"{where}: features of {noun} are no numbers: {error}.") from error
+        raise UserError(f"{where}: features of {noun} are not numbers: {error}.") from error
     if found.ndim == 1:
         found = found.reshape(-1, 1)
     if found.ndim != 2 or len(found) != count:

@@ -139,7 +139,7 @@ def json_graph(where: str, found: Any) -> Graph:
     edges = found["edges"] if found.get("edges") else found[lists[-1]]
     if not isinstance(edges, list):
         raise UserError(
-            f"{where}: `{lists[0]}` is no list, expected one of pairs or of objects with source and target."
+            f"{where}: `{lists[0]}` is not a list, expected one of pairs or of objects with source and target."
         )
     table = [node if isinstance(node, dict) else {"id": node} for node in found["nodes"]]
     about = found["graph"] if isinstance(found.get("graph"), dict) else {}

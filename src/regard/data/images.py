@@ -353,7 +353,7 @@ def read_folders(path: Path | str, form: Format, report: OnFault, encoding: str 
     del form, encoding
     tree = tree_of(path)
     if tree is None:
-        raise UserError(f"{path} is no folder and no zip archive, expected a folder for each class.")
+        raise UserError(f"{path} is neither a folder nor a zip archive, expected a folder for each class.")
     for label, handle in by_folder(tree):
         if handle.suffix in SUFFIXES:
             picture = ImageHandle(handle.path, handle.member)

@@ -38,7 +38,7 @@ def textgrid(text: str, where: str) -> dict[str, list[Interval]]:
     """Return the interval tiers of a TextGrid, in its long or its short form, by their names."""
     tokens = TOKEN.findall(re.sub(r"\[\d*\]", "", text))
     if tokens[:2] != ['"ooTextFile"', '"TextGrid"'] or "<exists>" not in tokens[:6]:
-        raise UserError(f'{where} is no TextGrid: expected `File type = "ooTextFile"` and tiers.')
+        raise UserError(f'{where} is not a TextGrid: expected `File type = "ooTextFile"` and tiers.')
     at = tokens.index("<exists>") + 2
     tiers: dict[str, list[Interval]] = {}
     try:

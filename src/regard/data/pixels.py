@@ -95,6 +95,12 @@ def size_of(picture: ImageHandle) -> tuple[int, int, int]:
         return rows, columns, 1 if image.mode in ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "F") else 3
 
 
+def count_of(picture: ImageHandle) -> int:
+    """Return how many pixels the header of a picture file says there are."""
+    with _opened(picture) as image:
+        return image.size[0] * image.size[1]
+
+
 def _opened(picture: ImageHandle) -> Image.Image:
     """Open a picture file and check its header; its pixels are not decoded yet."""
     handle, given = picture.handle, picture.content
@@ -120,7 +126,7 @@ def _opened(picture: ImageHandle) -> Image.Image:
         raise
     except Exception as error:  # decoders raise what they like
         start = handle.start(512) if given is None else given[:512]
-        raise UserError(f"{picture} is no picture that can be read ({_reason(error, start)}).") from error
+        raise UserError(f"{picture} is not a readable picture ({_reason(error, start)}).") from error
     columns, rows = image.size
     if rows * columns > MOST_PIXELS or max(rows, columns) > MOST_SIDE:
         raise UserError(f"{picture} is too large: expected at most {MOST_PIXELS:,} pixels, got {columns:,} × {rows:,}.")
@@ -202,6 +208,16 @@ def _as_bytes(values: NDArray[Any]) -> Pixels:
     return np.rint(numbers).astype(np.uint8)
 
 
+def fitting(rows: int, columns: int, fit: str) -> tuple[int, int, int, int]:
+    """Return left, top, width and height, in pixels, of what `fitted` reads of a picture."""
+    if fit == "squash" or rows == columns:
+        return 0, 0, columns, rows
+    side = min(rows, columns) if fit == "crop" else max(rows, columns)
+    if fit == "crop":
+        return (columns - side) // 2, (rows - side) // 2, side, side
+    return -((side - columns) // 2), -((side - rows) // 2), side, side
+
+
 def fitted(pixels: Pixels, size: int, channels: int, fit: str) -> Pixels:
     """Return pixels as (size, size, channels): the middle is cut out (`crop`), the rest is filled with the mean colour
     of the border (`pad`), or the sides are stretched (`squash`)."""
@@ -211,17 +227,14 @@ def fitted(pixels: Pixels, size: int, channels: int, fit: str) -> Pixels:
             *pixels.shape[:2], channels
         )
     rows, columns = pixels.shape[:2]
+    left, top, side, _ = fitting(rows, columns, fit)
     if fit == "crop" and rows != columns:
-        side = min(rows, columns)
-        top, left = (rows - side) // 2, (columns - side) // 2
         pixels = pixels[top : top + side, left : left + side]
     elif fit == "pad" and rows != columns:
-        side = max(rows, columns)
         edge = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]]).mean(0)
         ground = np.empty((side, side, channels), np.uint8)
         ground[:] = np.rint(edge)
-        top, left = (side - rows) // 2, (side - columns) // 2
-        ground[top : top + rows, left : left + columns] = pixels
+        ground[-top : rows - top, -left : columns - left] = pixels
         pixels = ground
     if pixels.shape[:2] == (size, size):
         return np.ascontiguousarray(pixels)

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.aligned import read_aligned
+from regard.data.box_forms import READERS as BOX_READERS
+from regard.data.box_forms import read_boxes
 from regard.data.class_folders import read_class_folders
 from regard.data.example import Example, TextExample
 from regard.data.format import SAMPLE_LINES, Format
@@ -109,6 +111,7 @@ READERS: dict[str, Callable[[Path | str, Format, OnFault, str], Iterator[Example
     "text": read_plain,
     "picture folders": read_folders,
     "picture list": read_list,
+    **dict.fromkeys(BOX_READERS, read_boxes),
     "pictures": read_alone,
     "idx": read_idx,
     "npz": read_npz,

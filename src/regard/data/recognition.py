@@ -58,6 +58,11 @@ EXPECTED = {
         "a folder of texts for each label, a label and a blank before each text, or two line-aligned files of texts "
         "and labels",
     ),
+    "detect": (
+        "pictures with boxes",
+        "a COCO JSON file, Pascal VOC XML files, a table such as image,label,xmin,ymin,xmax,ymax, or YOLO text files, "
+        "with the pictures beside them",
+    ),
 }
 
 
@@ -137,6 +142,8 @@ def recognise_like(paths: Sequence[Path | str], form: Format, encoding: str = UT
 def recognise_files(files: Files, task: str | None) -> Format:
     """Return the form of text files: as they are said to be, or by evidence."""
     task = _known_task(task)
+    if task == "detect":  # boxes are not in texts
+        raise _unsuitable(str(files.paths[0]), task)
     if files.format or files.columns:
         try:
             return _as_given(files, known_format(files.format), task)

@@ -106,7 +106,7 @@ def _opened(handle: Handle) -> Iterator[Any]:
     except OSError as error:
         raise UserError(f"{handle} cannot be read: {error.strerror or error}.") from error
     except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:
-        raise UserError(f"{handle} is no recording that can be read: {_why(handle, error)}.") from error
+        raise UserError(f"{handle} is not a readable recording: {_why(handle, error)}.") from error
 
 
 def _why(handle: Handle, error: Exception) -> str:

@@ -136,7 +136,7 @@ def _refuse_width(folder: Path, count: int, row: Sequence[Any], expected: int) -
 def _check_fields(fields: Sequence[Field]) -> None:
     for field in fields:
         if not _is_field(*field):
-            raise ValueError(f"{field} is no field: expected a plain name, a dtype of {DTYPES} and a positive shape")
+            raise ValueError(f"{field} is not a field: expected a plain name, a dtype of {DTYPES} and a positive shape")
     if not fields or len({field.name for field in fields}) < len(fields):
         raise ValueError(f"{[field.name for field in fields]}: expected at least one field, each with its own name")
 

@@ -7,8 +7,6 @@ them. Positions that are added to the embeddings go over as a table of vectors, 
 from __future__ import annotations
 
 import importlib
-import os
-import shutil
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -22,6 +20,7 @@ from torch import Tensor, nn
 from regard.attention import MultiHead
 from regard.backbones.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward
 from regard.errors import UserError
+from regard.exchange import conversion
 from regard.exchange.kind import refuse_parts
 from regard.inputs.embedding import Embedding
 from regard.inputs.tokens import TokenStem
@@ -123,38 +122,22 @@ def vocabularies(task: Task) -> Vocabularies:
 
 def export(model: Model, folder: Path) -> float:
     """Write a new folder for CTranslate2, read it back, and return the largest difference of log-probabilities."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} exists already: name another folder with -o.")
-    with checksums.writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
+    conversion.refuse_taken(folder)
     return write(model, folder)
 
 
 def write(model: Model, folder: Path, more: Mapping[str, bytes] | None = None) -> float:
-    """Write the converted model and `more` files with their checksums; return the largest difference of
-    log-probabilities. The folder gets its name when all of it was compared with the torch model and is on disk. It
-    replaces one that was there."""
-    partial = folder.with_name(f".{folder.name}.partial")
+    """Write the converted model and `more` files; return the largest difference of log-probabilities."""
     described = specification(model)
-    try:
+
+    def fill(partial: Path) -> float:
         with checksums.writing(folder):
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
             described.save(str(partial))
             for name, content in (more or {}).items():
                 (partial / name).write_bytes(content)
-        difference = compared(model, partial)
-        with checksums.writing(folder):
-            for path in partial.iterdir():
-                checksums.sync(path)
-            checksums.write_sums(partial, {path.name: [checksums.sha256(path)] for path in sorted(partial.iterdir())})
-            if folder.exists():
-                shutil.rmtree(folder)
-            os.replace(partial, folder)
-            checksums.sync(folder.parent)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return difference
+        return compared(model, partial)
+
+    return conversion.write(folder, fill)
 
 
 # ---- the model by CTranslate2's names --------------------------------------------------------------------------------
@@ -349,8 +332,8 @@ def compared(model: Model, folder: Path) -> float:
         difference = max(difference, float((best - chosen)[: len(written)].max()))
     if not difference <= TOLERANCE:
         raise UserError(
-            f"What CTranslate2 makes of this model differs by {difference:.1e} in its log-probabilities, expected "
-            f"{TOLERANCE:.0e} at most: use the torch engine."
+            f"The log-probabilities of the model in CTranslate2 differ by {difference:.1e}, expected at most "
+            f"{TOLERANCE:.0e}: use --engine torch."
         )
     return difference
 

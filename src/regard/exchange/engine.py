@@ -1,4 +1,4 @@
-"""`regard predict --engine`: another program in torch's place, for searching answers.
+"""`regard predict --engine`: another program in torch's place, for searching answers; for one pass see `onnx`.
 
 CTranslate2 (https://github.com/OpenNMT/CTranslate2) runs converted Transformers several times as fast. The conversion
 is kept in the run folder under `ctranslate2/`, behind SHA-256 sums, and is made anew when the run's files have changed:
@@ -13,12 +13,8 @@ without the price of an end. A greedy answer is the same, the best of a beam nea
 
 from __future__ import annotations
 
-import fcntl
-import json
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -28,24 +24,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.data.store import Store
 from regard.errors import UserError
-from regard.exchange import ctranslate2
+from regard.exchange import conversion, ctranslate2, onnx
 from regard.inference.passes import Passes
 from regard.inputs.input import Row
 from regard.outputs.convert.output import Conversion, Convert, Search
-from regard.outputs.output import Item, halves
-from regard.runs import checksums
-from regard.runs.folder import CACHE
-from regard.runs.model import Model, loaded
+from regard.outputs.output import halves
+from regard.runs.model import Model
 from regard.task import Task
 from regard.text.tokenizer import END, PAD, START
-from regard.training.split import held_out
 
-ENGINES = ("torch", "ctranslate2", "ctranslate2-int8", "auto")
-FOLDER, ORIGIN, LOSS = "ctranslate2", "origin.json", "int8.json"  # in a run folder; in that folder
+ENGINES = ("torch", "ctranslate2", "ctranslate2-int8", "onnx", "onnx-int8", "auto")
+FOLDER = "ctranslate2"  # in a run folder
 HYPOTHESES, ROWS = 160, 64  # that a worker searches together at most
-COMPARED = 300  # answers in int8 that are compared with those in float32
 Say = Callable[[str], None]
 
 
@@ -55,13 +46,16 @@ def use(model: Model, engine: str, changes: dict[str, Any], say: Say) -> None:
         raise UserError(f"--engine is {engine!r}, expected one of {', '.join(ENGINES)}.")
     if engine == "torch":
         return
+    if engine.startswith("onnx"):
+        onnx.use(model, say, int8=engine.endswith("int8"))
+        return
     try:
         if isinstance(model.task.output, Convert) and model.task.others:
-            raise UserError("CTranslate2 knows one model: leave --with out, or use --engine torch.")
+            raise UserError("CTranslate2 runs one model: leave --with out, or use --engine torch.")
         ctranslate2.refuse(model)
         ctranslate2.library()
         if "seed" in changes:
-            raise UserError("--sample draws by torch's random numbers: leave it out, or use --engine torch.")
+            raise UserError("--sample is not supported by CTranslate2: leave it out, or use --engine torch.")
         _output(model.task).engine = _prepared(model, say, int8=engine.endswith("int8"))
     except UserError as error:
         if engine != "auto":
@@ -223,45 +217,17 @@ def _cut(order: list[int], size: int) -> list[list[int]]:
 def _prepared(model: Model, say: Say, *, int8: bool) -> CTranslate2:
     """Return the engine on a sound conversion, which is made if there is none; int8 is compared with float32 once."""
     task, folder, positions = model.task, model.folder / FOLDER, ctranslate2.positions(model)
-    with _alone(model.folder):
-        origin = _origin(model)
-        if not _sound(folder, origin):
-            difference = ctranslate2.write(model, folder, {ORIGIN: origin})
+    with conversion.alone(model.folder):
+        origin = conversion.origin(model)
+        if not conversion.sound(folder, origin, "model.bin"):
+            difference = ctranslate2.write(model, folder, {conversion.ORIGIN: origin})
             say(f"{folder}: converted for CTranslate2; log-probabilities differ by at most {difference:.1e}")
         engine = CTranslate2(task, folder, positions, int8=int8)
-        if int8 and LOSS not in checksums.read_sums(folder):
+        if int8 and not conversion.has_loss(folder):
             line = _loss(model, engine, CTranslate2(task, folder, positions))
             say(line)
-            checksums.publish(folder, {LOSS: json.dumps({"says": line}, ensure_ascii=False).encode()})
+            conversion.keep_loss(folder, line)
     return engine
-
-
-@contextmanager
-def _alone(run: Path) -> Iterator[None]:
-    """Let one process at a time make a conversion; the others wait for it."""
-    handle = os.open(run, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _origin(model: Model) -> bytes:
-    """Return the checksums of all files that a conversion depends on. They were checked when the run was loaded."""
-    listed = checksums.read_sums(model.folder)
-    made = {"files": {name: listed.get(name) for name in loaded(model.config)}, "version": 1}
-    return json.dumps(made, indent=1, sort_keys=True).encode()
-
-
-def _sound(folder: Path, origin: bytes) -> bool:
-    """Return True if there is a conversion of these files and every byte of it is what was written."""
-    try:
-        listed = checksums.parse_sums(folder)
-        checksums.check(folder, listed)
-        return (folder / ORIGIN).read_bytes() == origin and "model.bin" in listed
-    except (OSError, ValueError, RecursionError):
-        return False
 
 
 # ---- the cost of int8 ----------------------------------------------------------------------------------------------
@@ -270,7 +236,7 @@ def _sound(folder: Path, origin: bytes) -> bool:
 def _loss(model: Model, small: CTranslate2, plain: CTranslate2) -> str:
     """Return in one line the share of answers in int8 that are those in float32, and the run's metric of both."""
     task, output = model.task, _output(model.task)
-    items, rows, what = _compared(model)
+    items, rows, what = conversion.compared(model)
     if not rows:
         return "int8: not compared with float32, because the data of the run is not there"
     sources, _ = halves(task.input, rows)
@@ -285,17 +251,3 @@ def _loss(model: Model, small: CTranslate2, plain: CTranslate2) -> str:
     before, after = (output.score(items, each, 0)[0] for each in answers)
     unit = after.unit and f" {after.unit}"
     return f"{line}; {after.name} {after.value:.2f}{unit} instead of {before.value:.2f}{unit}"
-
-
-def _compared(model: Model) -> tuple[Sequence[Item], Sequence[Row], str]:
-    """Return what was held out of the training, else some rows that were trained on, without items."""
-    try:
-        held = model.task.held_items(held_out(model.config, model.task.output)[:COMPARED])
-        return held.items, held.rows, "held-out"
-    except (OSError, UserError):
-        pass
-    try:
-        store = Store.open(model.folder / CACHE / "train")
-        return [], [store[i] for i in range(min(COMPARED, len(store)))], "training"
-    except (OSError, UserError):
-        return [], [], ""

@@ -98,7 +98,10 @@ def need(folder: Path, name: str) -> Path:
     if path.is_file():
         return path
     if not folder.is_dir():
-        raise UserError(f"{folder} {'is a file' if folder.exists() else 'does not exist'}: {LAYOUT}.")
+        if not folder.exists():
+            fetch = f"hf download {folder} --local-dir {folder.name}"
+            raise UserError(f"{folder} does not exist: {LAYOUT}. Download it first, for example with `{fetch}`.")
+        raise UserError(f"{folder} is a file: {LAYOUT}.")
     others = {file.name for file in folder.iterdir()}
     if name == WEIGHTS and f"{WEIGHTS}.index.json" in others:
         raise UserError(f"{folder} has its weights in several files: save the model as one {WEIGHTS} first.")

@@ -138,11 +138,15 @@ def _kind_of(config: Config) -> PublishedKind:
     """Return the kind that a run may be exported as."""
     kinds = [kind for kind in KINDS.values() if (kind.task, kind.input) == (config.task, config.input)]
     if not kinds and config.input != "tokens":
-        raise UserError(f"A model that reads {INPUTS[config.input].noun} has no published kind here: expected texts.")
+        raise UserError(
+            f"A model that reads {INPUTS[config.input].noun} has no counterpart in Hugging Face Transformers: expected "
+            "one that reads texts."
+        )
     if not kinds:
         tasks = ", ".join(sorted({kind.task for kind in KINDS.values() if kind.input == config.input}))
         raise UserError(
-            f"A model that {OUTPUTS[config.task].does} has no published kind here: expected a run for one of {tasks}."
+            f"A model that {OUTPUTS[config.task].does} has no counterpart in Hugging Face Transformers: expected a run "
+            f"for one of {tasks}."
         )
     before = getattr(config.model, "norm", "post") == "pre"
     return kinds[-1] if before else kinds[0]

@@ -117,7 +117,7 @@ def refuse(config: Any) -> None:
     architecture = KIND.architecture
     unless(config.model.kind == "vit", config, "model.kind", architecture, "it is another network")
     unless(config.model.stem == "linear", config, "model.stem", architecture, "its patches are mapped linearly")
-    unless(config.model.position == "learned", config, "model.position", architecture, "its places are learned")
+    unless(config.model.position == "learned", config, "model.position", architecture, "its positions are learned")
     unless(config.model.norm == "pre", config, "model.norm", architecture, "it normalises before each part (pre)")
     refuse_parts(config, architecture)
     unless(config.output.pooling == "first", config, "output.pooling", architecture, "the class token is labelled")

@@ -123,7 +123,7 @@ class Passes:
     @torch.no_grad()
     def scores(self, batch: Batch) -> Tensor:
         """Return the network's scores of one batch, as a watch around it sees them."""
-        return self.network.eval().scores(moved(batch, self.network.device))
+        return self.network.eval().by_torch(moved(batch, self.network.device))
 
     def watched(self, batch: Batch) -> dict[str, Seen]:
         """Return where each attention that works on a batch looked, by its name."""

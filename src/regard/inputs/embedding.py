@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_exporting
 
 from regard.inputs.ngrams import Ngrams
 from regard.text.tokenizer import PAD
@@ -13,7 +14,7 @@ def positions_of(ids: Tensor) -> Tensor:
     """0, 1, 2 … for tokens and −1 for padding, (batch, n); shared positions (n,) where there is no padding."""
     where = torch.arange(ids.shape[-1], device=ids.device)
     padded = ids == PAD
-    return torch.where(padded, -1, where) if bool(padded.any()) else where
+    return torch.where(padded, -1, where) if is_exporting() or bool(padded.any()) else where
 
 
 class Embedding(nn.Module):

@@ -54,7 +54,7 @@ class FrameSettings(Section):
         "data", description="mean and deviation of all recordings; or of each recording its own mean"
     )
     reduction: int = Setting(4, ge=1, le=64, description="frames of 10 ms that become one vector")
-    reduce: Literal["convolution", "stack"] = Setting("convolution", description="how they become one")
+    reduce: Literal["convolution", "stack"] = Setting("convolution", description="how they are joined")
     stored: Literal["float16", "float32"] = Setting("float16", description="numbers on disk")
     speed: float = Setting(0.0, ge=0, lt=1, description="each time, recordings are up to this share faster or slower")
     masks: int = Setting(0, ge=0, le=100, description="SpecAugment: masks of each kind, each time anew")
@@ -90,6 +90,7 @@ class Frames(Input[Clip], Opens, Covers):
 
     name = "frames"
     noun = "recordings"
+    baselines: ClassVar[tuple[str, ...]] = ("deepsets", "window")
     offers: ClassVar[frozenset[str]] = frozenset(("units to label",))
 
     def __init__(self, mean: Sequence[float], deviation: Sequence[float], how: FrameSettings, use: Use) -> None:
@@ -161,6 +162,13 @@ class Frames(Input[Clip], Opens, Covers):
                 f"got {known.seconds:,.0f} and {known.samples * known.channels:,}."
             )
         return sent
+
+    def sample(self) -> Clip:
+        import soundfile
+
+        file, noise = io.BytesIO(), np.random.default_rng(0).standard_normal(self.how.rate // 2)
+        soundfile.write(file, 0.01 * noise, self.how.rate, format="WAV")
+        return self.open(file.getvalue(), "audio/wav")
 
     @staticmethod
     def unreadable(source: Clip) -> str:

@@ -44,6 +44,7 @@ class Use(Enum):
     LABEL = "labels all of them together"
     STREAM = "predicts the next one"
     BLANKS = "predicts hidden ones"
+    PLACES = "finds things among them"
     SELF = "makes them again"
 
 
@@ -62,7 +63,7 @@ class Source(NamedTuple):
         """True where a unit is, (batch, m)."""
         if self.units is not None:
             return self.units >= 0
-        return (self.positions >= 0).expand(len(self.values[0]), -1)
+        return (self.positions >= 0).expand(self.values[0].shape[0], -1)
 
 
 class Batch(NamedTuple):
@@ -87,6 +88,7 @@ class Input(ABC, Generic[S]):
 
     name: ClassVar[str]  # of the input, and of its section in the settings
     noun: ClassVar[str]  # "texts": for sentences about it
+    baselines: ClassVar[tuple[str, ...]] = ("deepsets",)  # kinds of model that are simple ones for it
     offers: ClassVar[frozenset[str]] = frozenset()  # what outputs may need: "an alphabet", "units to label"
     fields: tuple[Field, ...]  # of a stored row
     alphabet: Tokenizer | None = None  # of its elements, where they are chosen from one
@@ -197,6 +199,39 @@ class Opens(ABC):
     @abstractmethod
     def open(self, content: bytes, media: str) -> Any:
         """Return the thing that these bytes hold; `media` is what the sender says they are."""
+
+    @abstractmethod
+    def sample(self) -> Any:
+        """Return a thing that is made up, for a model to answer before strangers ask it."""
+
+
+class Window(NamedTuple):
+    """The part of a picture that is read, in its pixels; it may reach beyond the picture."""
+
+    left: float
+    top: float
+    wide: float
+    tall: float
+
+    def shares(self, edges: NDArray[Any]) -> NDArray[Any]:
+        """Return edges (n, 4) in pixels as shares of the window."""
+        corner, size = [self.left, self.top] * 2, [self.wide, self.tall] * 2
+        found: NDArray[Any] = (edges - corner) / size
+        return found
+
+    def pixels(self, shares: NDArray[Any]) -> NDArray[Any]:
+        """Return edges (n, 4) as shares of the window in pixels."""
+        corner, size = [self.left, self.top] * 2, [self.wide, self.tall] * 2
+        found: NDArray[Any] = shares * size + corner
+        return found
+
+
+class Framed(ABC):
+    """An input whose vectors lie on a grid over a picture."""
+
+    @abstractmethod
+    def window(self, source: Any) -> Window:
+        """Return the part of a picture that the grid covers."""
 
 
 class Covers(ABC):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_exporting
 from torch.nn.functional import embedding_bag
 
 from regard.attention import Context
@@ -56,6 +57,12 @@ class NodeStem(nn.Module):
     def _sparse(self, counts: Tensor, columns: Tensor, amounts: Tensor) -> Tensor:
         """Return Σ_c x_c W_c for each node, (batch, n, width)."""
         assert self.weight is not None
+        if is_exporting():  # a feature belongs to the node whose features begin last before it
+            ends = torch.cumsum(counts.flatten(), 0)
+            marks = ends.new_zeros(columns.shape[0] + 1).index_add(0, ends, torch.ones_like(ends))
+            given = self.weight[columns] * amounts.unsqueeze(-1)
+            found = given.new_zeros(counts.numel(), self.width).index_add(0, marks.cumsum(0)[:-1], given)
+            return found.view(*counts.shape, -1)
         offsets = torch.zeros(counts.numel() + 1, dtype=torch.long, device=counts.device)
         torch.cumsum(counts.flatten(), 0, out=offsets[1:])
         weights = self.dropout(amounts).to(self.weight.dtype)

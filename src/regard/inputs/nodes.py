@@ -143,6 +143,23 @@ class Nodes(Input[GraphSource], Opens, Covers):
             raise UserError(f"The graph is too large: expected at most {SENT_NODES:,} nodes and {SENT_EDGES:,} edges.")
         return GraphSource(graph, "the graph")
 
+    def sample(self) -> GraphSource:
+        """Return a ring with features of 0; nothing where graphs are read in parts from their files."""
+        if self.sampled:
+            return GraphSource(None)
+        count, facts = max(8, self.how.frequencies + 3), self.facts
+        where, none = np.arange(count), np.zeros(0, np.int64)
+        sparse = Sparse(np.zeros(count, np.int64), none, none.astype(np.float32), facts.numbers)
+        graph = Graph(
+            count,
+            np.stack((where, (where + 1) % count), 1),
+            sparse if facts.numbers else np.zeros((count, len(facts.mean)), np.float32) if facts.mean else None,
+            [[] for _ in where] if facts.words else None,
+            strength=np.ones(count, np.float32) if facts.weighted else None,
+            carried=np.zeros((count, facts.carried), np.float32) if facts.carried else None,
+        )
+        return GraphSource(graph, "the graph")
+
     @staticmethod
     def unreadable(source: Any) -> str:  # noqa: ARG004
         return ""
@@ -401,10 +418,9 @@ def _models(seen: Survey, graphs: Sequence[Graph], use: Use, carried: int) -> Ch
         model |= {"dropout": 0.6, "attention_dropout": 0.6} if few else {"dropout": 0.2, "attention_dropout": 0.0}
         training = {"rate": 5e-3, "decay": 0.5 if few else 0.0, "warmup": 10, "smoothing": 0.0, "schedule": "constant"}
         training |= {"budget": 4096, "average": 1} | ({} if large else {"steps": 500, "every": 10})
-        training |= {"patience": 15}
         reasons = {
             "model.kind": "attention along edges: `regard show` tells which neighbours decided",
-            "model.dropout": f"{labelled:,} labelled nodes are {'few: much' if few else 'many: little'} is dropped",
+            "model.dropout": f"{labelled:,} labelled nodes are {'few' if few else 'many'}: {model['dropout']}",
         }
         return {"model": model, "training": training}, reasons
     if use is Use.LABEL:

@@ -19,23 +19,25 @@ from torch import Tensor, nn
 
 from regard.attention import Context
 from regard.config import Section
+from regard.data.box_forms import recognise_boxes
 from regard.data.draws import Draws
 from regard.data.format import Format
 from regard.data.images import INPUT, recognise_images
-from regard.data.pixels import ImageHandle, decoded, fault_of, fitted, named, size_of
+from regard.data.pixels import ImageHandle, count_of, decoded, fault_of, fitted, fitting, named, size_of
 from regard.data.recognition import Files
 from regard.data.store import Field
 from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.inputs import augmentation, picture_choice
 from regard.inputs.augmentation import Variations
-from regard.inputs.input import RESTORED, Chosen, Covers, Input, Opens, Restores, Row, Source, Use
+from regard.inputs.input import RESTORED, Chosen, Covers, Framed, Input, Opens, Restores, Row, Source, Use, Window
 from regard.inspection.view import Coverable, View
 from regard.layers.dropout import Dropout
 from regard.layers.stem import Marks, Shape, Stem
 from regard.models.vit import LinearPatches
 
 STATISTICS = 2000  # pictures from which mean and deviation are learned
+SENT_PIXELS = 2**24  # of an image that a stranger sends
 LARGEST = 1024  # pixels of a side
 
 
@@ -65,7 +67,7 @@ class LabelledPictureSettings(PictureSettings):
     )
 
 
-class Patches(Input[ImageHandle], Opens, Restores[ImageHandle], Covers):
+class Patches(Input[ImageHandle], Opens, Framed, Restores[ImageHandle], Covers):
     """Pictures in: (size, size, channels) bytes, with the mean and deviation of each channel of the training data."""
 
     name = INPUT
@@ -91,6 +93,9 @@ class Patches(Input[ImageHandle], Opens, Restores[ImageHandle], Covers):
 
     @classmethod
     def recognise(cls, files: Files, task: str | None) -> Format | None:
+        boxes = recognise_boxes(files.paths, task)
+        if boxes is not None or task == "detect":  # labels and captions are no boxes
+            return boxes
         return recognise_images(files.paths, lambda: files.samples, task)
 
     @classmethod
@@ -133,12 +138,19 @@ class Patches(Input[ImageHandle], Opens, Restores[ImageHandle], Covers):
 
     def open(self, content: bytes, media: str) -> ImageHandle:
         if not media.startswith(("image/", "application/octet-stream")):
-            raise UserError(f"The media type is {media!r}, expected one of image/….")
+            raise UserError("The media type is that of something else, expected one of image/….")
         sent = ImageHandle("the image", content=content)
         fault = fault_of(sent)
         if fault:
             raise UserError(fault)
+        if count_of(sent) > SENT_PIXELS:
+            raise UserError(f"the image is too large: expected at most {SENT_PIXELS:,} pixels, got {count_of(sent):,}.")
         return sent
+
+    def sample(self) -> ImageHandle:
+        file = io.BytesIO()
+        Image.new("L", (16, 16), 128).save(file, "PNG")
+        return self.open(file.getvalue(), "image/png")
 
     @staticmethod
     def unreadable(source: ImageHandle) -> str:
@@ -152,6 +164,12 @@ class Patches(Input[ImageHandle], Opens, Restores[ImageHandle], Covers):
         if not source.path:
             return np.zeros((0, how.size, how.size, how.channels), np.uint8)
         return fitted(decoded(source, how.size), how.size, how.channels, how.fit)[None]
+
+    def window(self, source: ImageHandle) -> Window:
+        if not source.path:
+            return Window(0, 0, 1, 1)
+        rows, columns, _ = size_of(source)
+        return Window(*fitting(rows, columns, self.how.fit))
 
     def units(self, row: Row) -> int:
         return len(row[0])
@@ -285,7 +303,7 @@ class SequencePatches(nn.Module):
         rows, columns = (side // patch for side in x.shape[2:])
         z: Tensor = self.patches(x)
         if self.mark is not None:
-            z = torch.cat((self.mark.expand(len(z), -1, -1), z), 1)
+            z = torch.cat((self.mark.expand(z.shape[0], -1, -1), z), 1)
         where = torch.arange(z.shape[1], device=z.device)
         z = self.dropout(z if self.place is None else self.place(z, where))
         return Context(z, where, grid=(1, rows, columns), stride=(1, patch, patch))

@@ -15,6 +15,7 @@ from regard.inputs.input import Chosen, Use
 from regard.text.scripts import mostly_unspaced
 
 LARGEST = 96  # pixels of a side that a laptop trains on
+LARGEST_FOUND = 160  # … where things are to be found in a picture
 LOOKED_AT = 300  # pictures
 OFTEN = 5  # times that a word is seen
 GREY = 6  # a picture whose channels differ less is grey, whatever its mode says
@@ -24,6 +25,8 @@ def choose(seen: Survey, use: Use) -> Chosen:
     """Choose settings for pictures such as these, labelled or described."""
     sources = [one for one in seen.sources if one.path]
     side, oblong, colour = typical(sources)
+    if use is Use.PLACES:
+        return _to_find(side, oblong, colour)
     size = fitting(side)
     patch = next(p for p in (4, 8, 2, 6, 7, 3, 5, 1, size) if size % p == 0 and size // p <= 14)
     photographs = colour and side >= 64
@@ -54,11 +57,31 @@ def choose(seen: Survey, use: Use) -> Chosen:
     return {"patches": section, **sections}, reasons | why
 
 
-def fitting(side: float) -> int:
+def fitting(side: float, largest: int = LARGEST) -> int:
     """Return the size to read pictures of a usual shorter side at: as they are if they are small."""
-    if side <= LARGEST and side % 4 == 0:
+    if side <= largest and side % 4 == 0:
         return int(side)
-    return int(max(8, min(LARGEST, side) // 8 * 8))
+    return int(max(8, min(largest, side) // 8 * 8))
+
+
+def _to_find(side: float, oblong: float, colour: bool) -> Chosen:
+    """Choose how pictures are read in which things are to be found: whole, with room for small things."""
+    size = fitting(side, LARGEST_FOUND)
+    patch = next(p for p in (8, 4, 2, 1) if (size % p == 0 and size // p >= 8) or p == 1)
+    section: dict[str, Any] = {
+        "size": size,
+        "channels": 3 if colour else 1,
+        "patch": patch,
+        "fit": "squash" if oblong < 1.6 else "pad",
+    }
+    section |= {"shift": 0.1, "scale": 0.2, "flip": True, "colour": 0.2 if colour else 0.0}
+    reasons = {
+        "patches.size": f"half of the pictures have a shorter side of {side:g} pixels or more: {size} are read",
+        "patches.fit": "things may be anywhere, so that nothing is cut off",
+        "patches.flip": "mirrored at random, with their boxes; flip=false where left and right matter",
+        "patches.patch": f"{(size // patch) ** 2} places of {patch} × {patch} pixels",
+    }
+    return {"patches": section}, reasons
 
 
 def typical(sources: Sequence[ImageHandle]) -> tuple[float, float, bool]:

@@ -133,6 +133,7 @@ class Tokens(Input[str], Covers):
 
     name = "tokens"
     noun = "texts"
+    baselines: ClassVar[tuple[str, ...]] = ("deepsets", "window")
     offers: ClassVar[frozenset[str]] = frozenset(("an alphabet", "units to label"))
     alphabet: Tokenizer
 
@@ -354,7 +355,7 @@ class Tokens(Input[str], Covers):
         if minutes < 20:
             found["training"] = {"minutes": minutes}
             why["training.minutes"] = (
-                f"about {count:,} tokens are seen often enough in {minutes:g} minutes; --minutes gives it more or less"
+                f"about {count:,} tokens are seen often enough in {minutes:g} minutes; --minutes changes it"
             )
         return found, why
 
@@ -433,16 +434,24 @@ def _for_source(seen: Survey) -> Chosen:
 def _for_units(seen: Survey) -> Chosen:
     few = seen.count < 5_000
     counts = Counter(word for text in seen.sources for word in split_words(text.lower()))
-    size = max(300, min(50_000, sum(count > 1 for count in counts.values()) + labels.FIRST))
+    recurring = sum(count > 1 for count in counts.values())
+    size = max(300, min(50_000, recurring + labels.FIRST))
     section = {"level": "words", "lowercase": True, "size": size, "unknown": 0.2 if few else 0.1}
     reasons = {
-        "size": f"{size:,} words: about those seen twice or more; of the others the characters tell",
-        "unknown": "some words are unknown at random in training, so that their characters are learned from",
+        "size": f"{_covered(size, recurring, len(counts))}; for others there are their characters",
+        "unknown": "words become unknown at random in training, so that the model learns from their characters",
     }
     if _used(seen, "words") != "words":
         section["size"] = None
         del reasons["size"]
     return section, reasons
+
+
+def _covered(size: int, recurring: int, distinct: int) -> str:
+    """Return which words a vocabulary of this size holds."""
+    if distinct <= size:
+        return f"all {distinct:,} words"
+    return f"{size:,} words, {'those' if recurring <= size else 'the most frequent'} seen twice or more"
 
 
 def _for_label(seen: Survey) -> Chosen:
@@ -454,11 +463,12 @@ def _for_label(seen: Survey) -> Chosen:
     if (used := _used(seen, "words")) != "words":
         return {"level": "words", "lowercase": True, "unknown": 0.0 if used == "characters" else 0.1}, {}
     counts = Counter(word for text in seen.sources for word in text.lower().split())
-    size = max(300, min(30_000, sum(count > 1 for count in counts.values())))
+    recurring = sum(count > 1 for count in counts.values())
+    size = max(300, min(30_000, recurring))
     return {"level": "words", "lowercase": True, "size": size, "unknown": 0.1}, {
         "level": f"{why} Whole words are labelled best from scratch",
-        "size": f"{size:,} words: about those seen twice or more; the others teach what an unknown word is",
-        "unknown": "some words are unknown at random in training, so that no single one is relied on",
+        "size": f"{_covered(size, recurring, len(counts))}; others are unknown words",
+        "unknown": "words become unknown at random in training, so that the model relies on no single one",
     }
 
 

@@ -34,8 +34,11 @@ def figure(exhibit: Exhibit, view: View, drawing: Drawing, *, grid: bool) -> Pic
         panels = [panels[0], *((name, _shares(w)) for name, w in panels[1:])]
         return pictures.overlay(view.picture, view.grid, panels, title=drawing.title, what=_what(drawing.what))
     words = [(name, on_places(view, row)) for name, row in zip(drawing.rows, weights, strict=True)][:WORDS]
-    title = drawing.title or " ".join(drawing.rows)
-    return pictures.overlay(view.picture, view.grid, [*panels, *words], title=title[:90], what=drawing.what)
+    title, boxes = drawing.title or " ".join(drawing.rows), drawing.boxes
+    marked = [list(boxes), *([box] for box in boxes[:WORDS])] if boxes else []
+    return pictures.overlay(
+        view.picture, view.grid, [*panels, *words], title=title[:90], what=drawing.what, boxes=marked
+    )
 
 
 def _what(what: str) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from regard.errors import UserError
 from regard.inspection.page import Effects, Exhibit, Map
 from regard.inspection.sound import LONGEST, SoundView
-from regard.inspection.view import View
+from regard.inspection.view import Drawing, View
 from regard.pictures.sketch import Sketch
 from regard.text.display import visible
 
@@ -37,13 +37,13 @@ def packed(exhibit: Exhibit, where: str) -> dict[str, Any]:
     }
     if exhibit.parts:
         found["parts"] = [
-            {"name": visible(part.name), "columns": [*part.vectors], "receiver": part.receiver}
+            {"name": one_line(part.name) or visible(part.name), "columns": [*part.vectors], "receiver": part.receiver}
             for part in exhibit.parts
         ]
     if exhibit.effects is not None:
         found["effects"] = _effects(exhibit, exhibit.effects)
     if exhibit.view is not None:
-        found["picture"] = _picture(exhibit.view)
+        found["picture"] = _picture(exhibit.view, exhibit.drawing)
     if exhibit.sketch is not None:
         found["scene"] = _scene(exhibit.sketch)
     if exhibit.sound is not None:
@@ -78,8 +78,8 @@ def _on_sound(exhibit: Exhibit, sound: SoundView, where: str) -> list[Map]:
     return asked + [m for m in exhibit.maps if m not in asked and np.size(m.weights) <= HEARD]
 
 
-def _picture(view: View) -> dict[str, Any]:
-    """Return a picture as PNG, and the grid of its places."""
+def _picture(view: View, drawing: Drawing | None) -> dict[str, Any]:
+    """Return a picture as PNG, the grid of its places, and the boxes of the targets in it."""
     from PIL import Image
 
     assert view.picture is not None
@@ -88,7 +88,8 @@ def _picture(view: View) -> dict[str, Any]:
     Image.fromarray(np.ascontiguousarray(view.picture)).save(file, "PNG")
     rows, columns = view.grid
     tall, wide = view.picture.shape[:2]
-    return {"png": _text(file.getvalue()), "rows": rows, "columns": columns, "ratio": wide / tall}
+    boxes = [[round(edge, 4) for edge in box] for box in (drawing.boxes if drawing is not None else ())]
+    return {"png": _text(file.getvalue()), "rows": rows, "columns": columns, "ratio": wide / tall, "boxes": boxes}
 
 
 def _scene(drawn: Sketch) -> dict[str, Any]:

@@ -147,3 +147,6 @@ class Drawing:
     heads: tuple[NDArray[Any], Sequence[str], Sequence[str]] | None = None
     spans: Sequence[tuple[float, float, str]] = ()  # of a recording: start, end and label of what is said
     spoken: bool = False  # the rows are said one after the other
+    boxes: Sequence[
+        tuple[float, float, float, float]
+    ] = ()  # of the rows: left, top, right, bottom in a picture, 0 to 1

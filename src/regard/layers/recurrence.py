@@ -14,8 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_exporting
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+ROUNDS = 16  # of doubling in an exported graph: rows of up to 65,536 elements
 Hidden = tuple[Tensor, ...]  # (h, c) of an LSTM or (h,) of any other, each (layers, batch, width)
 
 
@@ -76,11 +78,23 @@ def scan(keep: Tensor, added: Tensor, first: Tensor) -> Tensor:
     if not keep.shape[1]:
         return added
     added = torch.cat(((added[:, :1] + keep[:, :1] * first.unsqueeze(1)), added[:, 1:]), 1)
+    if is_exporting():
+        return _rounds(keep, added)
     reach = 1
     while reach < keep.shape[1]:
         added = torch.cat((added[:, :reach], added[:, reach:] + keep[:, reach:] * added[:, :-reach]), 1)
         keep = torch.cat((keep[:, :reach], keep[:, reach:] * keep[:, :-reach]), 1)
         reach *= 2
+    return added
+
+
+def _rounds(keep: Tensor, added: Tensor) -> Tensor:
+    """Return what `scan` returns, by as many rounds for every length, as one graph for all of them needs."""
+    place = torch.arange(keep.shape[1], device=keep.device)
+    for reach in (2**i for i in range(ROUNDS)):
+        before, there = (place - reach).clamp(min=0), (place >= reach).unsqueeze(-1)
+        added = torch.where(there, added + keep * added[:, before], added)
+        keep = torch.where(there, keep * keep[:, before], keep)
     return added
 
 
@@ -104,6 +118,8 @@ def walk(rnn: Recurrence, x: Tensor, positions: Tensor, hidden: Hidden | None = 
     Padding (position −1) changes nothing wherever it stands; the states there are 0. A backward reading starts at each
     row's own end.
     """
+    if is_exporting():
+        return _walk_exported(rnn, x, positions)
     given = hidden if hidden is None or len(hidden) == 2 else hidden[0]
     if not bool((positions < 0).any()):
         states, last = rnn(x, given)
@@ -122,6 +138,47 @@ def walk(rnn: Recurrence, x: Tensor, positions: Tensor, hidden: Hidden | None = 
         before = hidden or tuple(torch.zeros_like(h) for h in last)
         last = tuple(torch.where(nothing, old, new) for old, new in zip(before, last, strict=True))
     return _moved(states, None if order is None else order.argsort(-1)), last
+
+
+def _walk_exported(rnn: Recurrence, x: Tensor, positions: Tensor) -> tuple[Tensor, Hidden]:
+    """Return the same states and the last h as one graph for all batches, without packing: real elements come first,
+    and to be read backward each row is turned round within its own length."""
+    real = (positions >= 0).expand(x.shape[0], -1)
+    place = torch.arange(x.shape[1], device=x.device)
+    lengths = real.sum(-1, keepdim=True)
+    goes = torch.where(real, real.long().cumsum(-1), lengths + (~real).long().cumsum(-1)) - 1  # where each element goes
+    order = torch.zeros_like(goes).scatter(1, goes, place.expand_as(goes))  # and what comes there
+    there = place < lengths
+    turned = torch.where(there, lengths - 1 - place, place)
+    end = (lengths - 1).clamp(min=0).unsqueeze(-1).expand(-1, -1, rnn.hidden_size)
+    y, last = _moved(x, order), []
+    for layer in range(rnn.num_layers):
+        found = []
+        for direction in range(_directions(rnn)):
+            states = _direction(rnn, layer, direction, _moved(y, turned) if direction else y, there)
+            last.append((states.gather(1, end) * (lengths > 0).unsqueeze(-1)).squeeze(1))
+            found.append(_moved(states, turned) if direction else states)
+        y = torch.cat(found, -1)
+    return _moved(y * there.unsqueeze(-1), goes), (torch.stack(last),)
+
+
+def _directions(rnn: Recurrence) -> int:
+    return rnn.directions if isinstance(rnn, ForgettingRNN) else 2 if rnn.bidirectional else 1
+
+
+def _direction(rnn: Recurrence, layer: int, direction: int, x: Tensor, there: Tensor) -> Tensor:
+    """Return the states of one direction of one layer, read forward."""
+    number = layer * _directions(rnn) + direction
+    first = x.new_zeros(1, x.shape[0], rnn.hidden_size)
+    if isinstance(rnn, ForgettingRNN):
+        gate, added = rnn.maps[number](x).chunk(2, -1)
+        keep, added = (torch.where(there.unsqueeze(-1), y, z) for y, z in ((gate.sigmoid(), 1.0), (added, 0.0)))
+        return scan(keep, added, first[0])
+    step: Any = {"LSTM": torch.lstm, "GRU": torch.gru, "RNN_TANH": torch.rnn_tanh}[rnn.mode]
+    states: Tensor = step(
+        x, (first, first) if rnn.mode == "LSTM" else first, rnn.all_weights[number], True, 1, 0.0, False, False, True
+    )[0]  # biases, one layer, no dropout, not training, forward, the batch first
+    return states
 
 
 def _moved(x: Tensor, order: Tensor | None) -> Tensor:

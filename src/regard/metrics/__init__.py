@@ -1,10 +1,11 @@
 """Scores of answers, each with its signature and a bootstrap confidence interval.
 
-`sequences` scores converted sequences, `labels` labels and tags, `likelihoods` plain text. `kinds` chooses among them,
-and `scores` is shared by all.
+`sequences` scores converted sequences, `labels` labels and tags, `likelihoods` plain text, `detection`
+boxes. `kinds` chooses among them, and `scores` is shared by all.
 """
 
 from regard.metrics.agreement import class_f1, matthews, mean_error, number_of, pearson, spearman
+from regard.metrics.detection import RECALLS, Detection, average_precisions, graded, precisions
 from regard.metrics.kinds import Kind, evaluate, without_case
 from regard.metrics.labels import (
     accuracy,
@@ -29,6 +30,7 @@ from regard.metrics.scores import (
     as_json,
     at_ceiling,
     bootstrap,
+    interval,
     ranked,
     render,
     resample,
@@ -42,6 +44,7 @@ from regard.metrics.sequences import (
     by_length,
     character_error_rate,
     chrf,
+    compound_bleu,
     count_words,
     exact_match,
     render_buckets,
@@ -51,10 +54,12 @@ from regard.metrics.sequences import (
 )
 
 __all__ = [
+    "RECALLS",
     "SAMPLES",
     "SEED",
     "TOKENIZERS",
     "Bucket",
+    "Detection",
     "Formula",
     "Kind",
     "Metric",
@@ -64,6 +69,7 @@ __all__ = [
     "as_good",
     "as_json",
     "at_ceiling",
+    "average_precisions",
     "bits_per_character",
     "bleu",
     "bootstrap",
@@ -71,19 +77,23 @@ __all__ = [
     "character_error_rate",
     "chrf",
     "class_f1",
+    "compound_bleu",
     "confusion",
     "count_words",
     "cross_entropy",
     "evaluate",
     "exact_match",
     "frame_accuracy",
+    "graded",
     "hidden_words",
+    "interval",
     "macro_f1",
     "matthews",
     "mean_error",
     "number_of",
     "pearson",
     "perplexity",
+    "precisions",
     "ranked",
     "render",
     "render_buckets",

@@ -117,7 +117,7 @@ def _whole(names: Sequence[str], matrix: NDArray[np.int64]) -> list[str]:
 def _worst(labels: Sequence[str], matrix: NDArray[np.int64], width: int) -> list[str]:
     """Return one row for each label: its count, recall, precision, and its most frequent wrong answers."""
     head = min(max(map(len, labels)), 24)
-    lines = [f"{'label':<{head}}  {'expected':>8}  {'recall':>7}  {'precision':>9}  taken for"]
+    lines = [f"{'label':<{head}}  {'expected':>8}  {'recall':>7}  {'precision':>9}  confused with"]
     for index, label in enumerate(labels):
         row, expected, answered = matrix[index], int(matrix[index].sum()), int(matrix[:, index].sum())
         right = int(row[index])

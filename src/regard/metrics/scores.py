@@ -8,7 +8,7 @@ Shares and rates are on a scale of 0 to 100; an error rate passes 100 where edit
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ SEED = 12345
 _LABELS = {
     "bleu": "BLEU",
     "chrf": "chrF",
+    "compound_bleu": "BLEU, compounds split",
     "sequence_error_rate": "sequence error rate (WER of g2p)",
     "macro_f1": "macro F1",
     "f1": "F1 of one label",
@@ -33,6 +34,8 @@ _LABELS = {
     "spearman": "Spearman correlation",
     "span_f1": "span F1",
     "segment_f1": "segment F1",
+    "map50": "mAP50",
+    "map50_95": "mAP50:95",
 }  # the others are called what their names say
 _DECIMALS = {"cross_entropy": 4, "bits_per_character": 4, "perplexity": 3}  # 2 for all others
 
@@ -43,7 +46,7 @@ class Score:
 
     `low` and `high` bound the 95 % bootstrap interval (None when no resamples were asked for); `count` is the
     number of items scored; `unit` is "%" for shares and rates and empty for points (BLEU, chrF), perplexities,
-    nats and bits.
+    nats and bits. `draws` are the scores of the resampled corpora: those of two systems on the same items are pairs.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Score:
     count: int
     higher_is_better: bool
     signature: str
+    draws: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
 
 
 def ranked(scores: list[Score]) -> list[float]:
@@ -123,8 +127,12 @@ def bootstrap(
     """Return the percentile interval of the score over resampled corpora: (low, high)."""
     if not 0 < confidence < 100:
         raise UserError(f"The confidence must lie between 0 and 100 per cent, found {confidence}; 95 is usual.")
+    return interval(resample(statistics, formula, samples=samples, seed=seed, rows=rows), confidence)
+
+
+def interval(scores: NDArray[np.float64], confidence: float = 95.0) -> tuple[float, float]:
+    """Return the percentile interval of resampled scores: (low, high)."""
     tail = (100 - confidence) / 2
-    scores = resample(statistics, formula, samples=samples, seed=seed, rows=rows)
     low, high = np.percentile(scores, [tail, 100 - tail])
     return float(low), float(high)
 
@@ -142,17 +150,19 @@ def make_score(
     rows: NDArray[np.int64] | None = None,
 ) -> Score:
     """Put a score together from one row of counts per item; `samples=0` leaves the interval out."""
-    interval = bootstrap(statistics, formula, samples=samples, seed=seed, rows=rows) if samples else (None, None)
+    draws = resample(statistics, formula, samples=samples, seed=seed, rows=rows) if samples else None
+    low, high = (None, None) if draws is None else interval(draws)
     often = np.ones(len(statistics), np.int64) if rows is None else np.bincount(rows, minlength=len(statistics))
     return Score(
         name=name,
         value=formula((often @ statistics).tolist()),
         unit=unit,
-        low=interval[0],
-        high=interval[1],
+        low=low,
+        high=high,
         count=len(statistics) if rows is None else len(rows),
         higher_is_better=higher_is_better,
         signature=signature,
+        draws=draws,
     )
 
 
@@ -221,4 +231,4 @@ def render(scores: Sequence[Score]) -> str:
 
 def as_json(scores: Sequence[Score]) -> list[dict[str, Any]]:
     """Return the scores as plain dictionaries, ready for `json.dumps` alone or inside something larger."""
-    return [asdict(score) for score in scores]
+    return [{name: value for name, value in asdict(score).items() if name != "draws"} for score in scores]

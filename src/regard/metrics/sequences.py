@@ -1,6 +1,8 @@
 """Scores of converted sequences: BLEU and chrF of running text, error rates of symbols, words and characters."""
 
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -21,6 +23,7 @@ from regard.metrics.scores import (
 )
 from regard.text import scripts
 
+COMPOUND = re.compile(r"(\S)-(\S)")
 BUCKETS = 5  # of lengths, unless told otherwise
 
 TOKENIZERS = (
@@ -68,6 +71,28 @@ def bleu(
     # `force` only silences sacrebleu's warning that text is already tokenised, which "none" says it is.
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
     return _by_sacrebleu("bleu", metric, hypotheses, references, samples, seed)
+
+
+def compound_bleu(
+    hypotheses: Sequence[str], references: References, *, samples: int = SAMPLES, seed: int = SEED
+) -> Score:
+    """Return BLEU as it is published for English to German of WMT14: of tokens, and hyphenated compounds are three.
+
+    `a-b` becomes `a ##AT##-##AT## b` on both sides (Luong et al. 2015; Vaswani et al. 2017): parts of a compound then
+    count, and the score is higher than sacreBLEU's, by about a point. The tokens are those of mteval 13a.
+    """
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+
+    cut = Tokenizer13a()  # type: ignore[no-untyped-call]
+
+    def parted(text: str) -> str:
+        return COMPOUND.sub(r"\1 ##AT##-##AT## \2", cut(text))
+
+    metric = BLEU(tokenize="none", force=True)
+    split = [[parted(text) for text in allowed] for allowed in references]
+    found = _by_sacrebleu("compound_bleu", metric, [parted(text) for text in hypotheses], split, samples, seed)
+    return replace(found, signature=found.signature.replace("tok:none", "tok:13a, compounds split"))
 
 
 def tokenizer_for(references: References) -> str:

@@ -70,9 +70,12 @@ class ConvolutionalStages(nn.Module):
             convolutions = [Convolution(before if n == 0 else width, width, norm) for n in range(layers)]
             stages.append(nn.Sequential(*([nn.MaxPool2d(2)] if number else []), *convolutions))
         self.stages, self.dropout = nn.ModuleList(stages), Dropout(dropout)
+        self.narrow = widths[0] % 16 != 0
 
     def forward(self, x: Tensor) -> Context:
         size = x.shape[2:]
+        if self.narrow:  # with channels last, the gradient of torch's convolutions over 8 channels can end the process
+            x = x.contiguous()
         for stage in self.stages:
             x = stage(x)
         rows, columns = x.shape[2:]
@@ -91,7 +94,7 @@ def cnn(
         if shape.marks:
             raise ValueError("a CNN has no class token: set output.pooling to mean or attention")
         if min(shape.rows, shape.columns) < 2 ** (stages - 1):
-            raise ValueError(f"model.stages={stages} halves {shape.rows} pixels too often: make it less")
+            raise ValueError(f"model.stages={stages} halves {shape.rows} pixels too often: reduce it")
         return ConvolutionalStages(shape.channels, widths, layers, residual=residual, norm=norm, dropout=dropout)
 
     return Stem(width, None, dropout, pixels=pixels), nn.Identity()

@@ -47,7 +47,7 @@ Window = Annotated[
     Field(description="vectors that attention looks back and ahead, such as 64,64: linear cost; empty: all"),
 ]
 AttentionKind = Literal["full", "local", "linear", "performer", "linformer", "bigbird"]
-DropoutRate = Annotated[float, Field(ge=0, lt=1, description="share of numbers dropped in training")]
+DropoutRate = Annotated[float, Field(ge=0, lt=1, description="dropout rate")]
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1, "forgetting": 1}  # pairs of matrices of a cell; forgetting has two from x alone
 
@@ -166,7 +166,7 @@ class Equation(AttentionLayers):
     """A stack whose attentions have parts to choose. Where these have no fused kernel, the log says why."""
 
     score: Literal["dot", "scaled_dot", "bilinear", "additive", "mlp"] = Field(
-        "scaled_dot", description="the fit of a key to a query: dot, scaled_dot, bilinear, additive or mlp"
+        "scaled_dot", description="score of a key for a query: dot, scaled_dot, bilinear, additive or mlp"
     )
     normaliser: NormaliserKind = "softmax"
     heads_see: Literal["all", "piece"] = Field(
@@ -181,7 +181,7 @@ class Equation(AttentionLayers):
 class Placed(Equation):
     """A stack into which positions come by choice."""
 
-    position: PositionKind = Field("sinusoidal", description="how positions come in")
+    position: PositionKind = Field("sinusoidal", description="position encoding")
     position_way: Literal["added", "concatenated", "heads"] = Field(
         "added", description="a table is added or concatenated, or added to queries, keys and values in the heads"
     )
@@ -222,9 +222,9 @@ class TransformerPair(Placed, Tables):
     kind: Literal["transformer"] = Field("transformer", description="transformer, recurrent or convolution")
     layers: int = Field(3, ge=1, le=1000, description="layers of the encoder, and of the decoder")
     hidden: Hidden = 512
-    position: PositionKind = Field("sinusoidal", description="how positions come in")
+    position: PositionKind = Field("sinusoidal", description="position encoding")
     tied: bool = Field(True, description="the output layer is the target's embedding table")
-    activation: Activation = Field("relu", description="inside the feed-forward parts")
+    activation: Activation = Field("relu", description="activation of the feed-forward parts")
     scale: bool = Field(True, description="embeddings are multiplied by √width")
     closed: bool = Field(False, description="the encoder reads the end after each source")
     ngrams: NgramLength = 1
@@ -232,6 +232,17 @@ class TransformerPair(Placed, Tables):
 
     def rows(self) -> int:
         return self.buckets if self.ngrams > 1 else 0
+
+
+def _refuse_odd(width: int) -> None:
+    """Refuse a width that two directions cannot share."""
+    if width % 2:
+        raise PydanticCustomError(
+            "width",
+            "width={width} cannot be shared by two directions, expected an even width: set model.width={near}, or "
+            "model.both_ways=false",
+            {"width": width, "near": width + 1},
+        )
 
 
 class RecurrentPair(Kind, Tables):
@@ -260,6 +271,8 @@ class RecurrentPair(Kind, Tables):
 
     @model_validator(mode="after")
     def _heads_have_a_score(self) -> Self:
+        if self.both_ways:
+            _refuse_odd(self.width)
         if self.heads and self.attention in ("none", "mean", "location"):
             raise PydanticCustomError(
                 "heads",
@@ -347,6 +360,12 @@ class RecurrentEncoderKind(Kind):
     dropout: DropoutRate = 0.4
     both_ways: bool = Field(True, description="reads forward and backward, or forward only")
 
+    @model_validator(mode="after")
+    def _directions_share_the_width(self) -> Self:
+        if self.both_ways:
+            _refuse_odd(self.width)
+        return self
+
     def parameters(self) -> int:
         return self.layers * GATES[self.cell] * 2 * self.width**2 + (4 * self.width**2 if self.heads else 0)
 
@@ -376,7 +395,7 @@ class TransformerEncoderKind(Placed):
     width: Width = 128
     hidden: Hidden = 256
     dropout: DropoutRate = 0.3
-    position: PositionKind = Field("sinusoidal", description="how positions come in")
+    position: PositionKind = Field("sinusoidal", description="position encoding")
     window: Window = None
 
 
@@ -392,7 +411,7 @@ class ConformerKind(Equation):
     hidden: Hidden = 192
     norm: Literal["pre"] = Field("pre", description="layer normalisation before each part")
     kernel: int = Field(15, ge=1, le=10_001, description="vectors that a convolution sees, odd")
-    position: PositionKind = Field("rotary", description="how positions come in")
+    position: PositionKind = Field("rotary", description="position encoding")
     window: Window = None
 
 
@@ -436,8 +455,8 @@ class GptEncoderKind(Placed):
     kind: Literal["gpt"] = Field("gpt", description="which network")
     width: Width = 128
     hidden: Hidden = 512
-    position: PositionKind = Field("learned", description="how positions come in")
-    activation: Activation = Field("gelu", description="inside the feed-forward parts; GPT-2 has gelu_tanh")
+    position: PositionKind = Field("learned", description="position encoding")
+    activation: Activation = Field("gelu", description="activation of the feed-forward parts; GPT-2 has gelu_tanh")
     language: LanguageWeight = 0.0
 
 
@@ -527,10 +546,10 @@ class GptKind(Placed):
     width: Width = 192
     hidden: Hidden = 768
     heads: Heads = 6
-    position: PositionKind = Field("learned", description="how positions come in")
+    position: PositionKind = Field("learned", description="position encoding")
     tied: bool = Field(True, description="the output layer is the embedding table")
     bias: bool = Field(True, description="the output layer has a bias; GPT-2's has none")
-    activation: Activation = Field("gelu", description="inside the feed-forward parts; GPT-2 has gelu_tanh")
+    activation: Activation = Field("gelu", description="activation of the feed-forward parts; GPT-2 has gelu_tanh")
 
 
 class RecurrentLanguageKind(Kind):

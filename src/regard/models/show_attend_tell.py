@@ -70,7 +70,7 @@ class Teller(nn.Module):
         """Return the outputs of all steps of a known caption, or of what follows a state."""
         if state is None:
             if memory is None:
-                raise ValueError("a decoder begins with a memory: pass the encoder's context, or a state")
+                raise ValueError("a decoder needs a memory: pass the encoder's context, or a state")
             state = self.start(memory)
         positions, outputs = x.where(), []
         for t in range(x.values.shape[1]):

@@ -54,7 +54,7 @@ def stack(
     `places` bring positions into each layer, where they do. With norm="deep" the first weights are DeepNet's, to be
     left as they are.
     """
-    alpha, beta = deep_alone(len(attentions))
+    alpha, beta = deep_alone(max(1, len(attentions)))
     residual = partial(residual_of(norm, alpha), width, dropout, epsilon=epsilon)
     layers = [
         EncoderLayer(own, FeedForward(width, hidden, 0.0, activation), residual, where)

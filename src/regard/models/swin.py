@@ -28,7 +28,7 @@ class Merging(nn.Module):
         self.norm, self.map = nn.LayerNorm(4 * width), nn.Linear(4 * width, 2 * width, bias=False)
 
     def forward(self, x: Tensor, rows: int, columns: int) -> Tensor:
-        x = x.view(len(x), rows, columns, -1)
+        x = x.view(x.shape[0], rows, columns, -1)
         if rows % 2 or columns % 2:
             x = nn.functional.pad(x, (0, 0, 0, columns % 2, 0, rows % 2))
         joined = torch.cat((x[:, 0::2, 0::2], x[:, 1::2, 0::2], x[:, 0::2, 1::2], x[:, 1::2, 1::2]), -1)

@@ -92,7 +92,7 @@ class PatchStem(nn.Module):
         if self.place is not None:
             z = z + self.place(rows, columns).to(z)
         if self.mark is not None:
-            z = torch.cat((self.mark.expand(len(z), -1, -1), z), 1)
+            z = torch.cat((self.mark.expand(z.shape[0], -1, -1), z), 1)
         where = torch.arange(z.shape[1], device=z.device)
         return Context(self.dropout(z), where, grid=(1, rows, columns), stride=(1, self.patch, self.patch))
 

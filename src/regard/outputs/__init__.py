@@ -5,6 +5,7 @@ from typing import Any
 from regard.outputs.classify.output import Classify
 from regard.outputs.continuation.output import Continue
 from regard.outputs.convert.output import Convert
+from regard.outputs.detect.output import Detect
 from regard.outputs.fill.output import Fill
 from regard.outputs.imagine.output import Imagine
 from regard.outputs.output import Output
@@ -16,5 +17,6 @@ OUTPUTS: dict[str, type[Output[Any]]] = {
     "classify": Classify,
     "continue": Continue,
     "fill": Fill,
+    "detect": Detect,
     "imagine": Imagine,
 }

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.example import Example
 from regard.data.survey import Survey
 from regard.inference.passes import Passes
 from regard.inputs.input import Input, Row
@@ -172,6 +173,26 @@ class Details(ABC):
     @abstractmethod
     def details(self, passes: Passes, items: Sequence[Item], answers: Sequence[str]) -> str:
         """Return more about an evaluation, or nothing."""
+
+
+class Guesses(ABC):
+    """There is a baseline that looks at no source: what is most frequent, or the mean."""
+
+    @abstractmethod
+    def guessed(
+        self, passes: Passes, examples: Sequence[Example[Any, Any]], held: Held, samples: int
+    ) -> tuple[str, list[Score]]:
+        """Return the name of the baseline that knows these examples, and its scores on held-out items."""
+
+
+class Stretches(ABC):
+    """It reads rows of a length that is a setting, and may be asked to read longer ones than in training."""
+
+    length: ClassVar[str]  # the setting
+
+    @abstractmethod
+    def stretched(self, length: int) -> Any:
+        """Return an output that does the same on rows of this length."""
 
 
 class Invariant(ABC):

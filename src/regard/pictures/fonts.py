@@ -108,8 +108,9 @@ def _advise(package: str, characters: str) -> None:
     if package in _advised:
         return
     _advised.add(package)
+    box = "it appears as a box" if len(characters) == 1 else "they appear as boxes"
     warnings.warn(
-        f"No installed font has {characters}: they appear as boxes until a font for them is installed, "
-        f"for example the Debian package {package}.",
+        f"No installed font has {characters}: {box} "
+        f"until a font is installed, for example the Debian package {package}.",
         stacklevel=2,
     )

@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
 from regard.errors import UserError
@@ -32,14 +33,19 @@ LIGHT = 0.55  # the darkest grey that a picture is drawn in
 RULED = 16  # places of a side up to which they are ruled
 EVEN = 4.0  # times an equal share, which the colours reach at least
 LONGEST = 22  # letters of a panel's title
+BOX = "#0072b2"
+
+
+Corners = tuple[float, float, float, float]  # left, top, right, bottom, from 0 to 1
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture: the weights (places,) on it, or None for the picture itself."""
+    """One picture: the weights (places,) on it, or None for the picture itself, and boxes in it."""
 
     title: str
     weights: NDArray[np.float64] | None = None
+    boxes: Sequence[Corners] = ()
 
 
 def shaded(
@@ -65,12 +71,17 @@ def overlay(
     across: int | None = None,
     small: bool = False,
     rows: Sequence[str] = (),
+    boxes: Sequence[Sequence[Corners]] = (),
 ) -> Picture:
     """Draw panels, each a name and the weights of the places of a grid (None: the picture as it is), on one scale.
 
-    `across` panels stand in a row; `rows` are names at the left of the rows.
+    `across` panels stand in a row; `rows` are names at the left of the rows; `boxes` are those of each panel.
     """
-    made = [Panel(_plain(name), None if w is None else _checked(w, grid)) for name, w in panels]
+    drawn = boxes or [()] * len(panels)
+    made = [
+        Panel(_plain(name), None if w is None else _checked(w, grid), own)
+        for (name, w), own in zip(panels, drawn, strict=True)
+    ]
     if not made or len(made) > MOST:
         raise UserError(f"A sheet shows 1 to {MOST} pictures, found {len(made)}: look at fewer words, or at a page.")
     across = min(len(made), across or ACROSS)
@@ -131,6 +142,11 @@ def _draw(axes: Axes, picture: NDArray[np.uint8], grid: tuple[int, int], panel: 
         axes.hlines(np.arange(1, grid[0]), 0, grid[1], colors="white", linewidth=0.35, alpha=0.7)
         axes.vlines(np.arange(1, grid[1]), 0, grid[0], colors="white", linewidth=0.35, alpha=0.7)
         axes.set(xlim=(0, grid[1]), ylim=(grid[0], 0))
+    for left, top, right, bottom in panel.boxes:
+        corner = (left * grid[1], top * grid[0])
+        size = ((right - left) * grid[1], (bottom - top) * grid[0])
+        for colour, width in (("white", 2.6), (BOX, 1.3)):  # seen on light and on dark pictures
+            axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor=colour, linewidth=width))
 
 
 def _title(figure: Figure, text: str, middle: float, bottom: float, room: float) -> None:

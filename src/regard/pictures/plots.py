@@ -39,7 +39,7 @@ def curves(
     if not edges.keys() <= values.keys():
         raise UserError(f"Bands are given for {sorted(edges.keys() - values.keys())}, which are not among the series.")
     with rc_context({"font.family": families([*values, x_label, y_label, title or ""])}):
-        figure, axes = _plot(x_label, y_label, title)
+        figure, axes = plot(x_label, y_label, title)
         for index, (name, numbers) in enumerate(values.items()):
             colour, dash = SERIES[index % len(SERIES)], _DASHES[index // len(SERIES) % len(_DASHES)]
             kept = np.isfinite(across) & np.isfinite(numbers)
@@ -64,7 +64,8 @@ def _like(across: NDArray[np.float64], numbers: ArrayLike, name: str) -> NDArray
     return array
 
 
-def _plot(x_label: str, y_label: str, title: str | None, height: float = 4.0) -> tuple[Figure, Axes]:
+def plot(x_label: str, y_label: str, title: str | None, height: float = 4.0) -> tuple[Figure, Axes]:
+    """Return a figure and its axes, with labels, a title and faint lines across."""
     figure = new_figure(6.6, height)
     figure.set_layout_engine("constrained", w_pad=PAD, h_pad=PAD)
     axes = figure.add_subplot()
@@ -103,7 +104,7 @@ def sinusoidal_table(width: int = 128, length: int = 50) -> Figure:
     p[2i] = sin(t/10000^(2i/d)), p[2i+1] = cos(t/10000^(2i/d)).
     """
     table = _sinusoids(np.arange(_at_least(length, 1, "length")), width)
-    figure, axes = _plot("component", "position t", f"Sinusoidal positions, width {width}")
+    figure, axes = plot("component", "position t", f"Sinusoidal positions, width {width}")
     axes.grid(False)
     image = axes.imshow(table, cmap=DIVERGING, vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
     bar = figure.colorbar(image, ax=axes, pad=0.02, fraction=0.05, ticks=[-1, -0.5, 0, 0.5, 1])
@@ -115,7 +116,7 @@ def sinusoidal_table(width: int = 128, length: int = 50) -> Figure:
 def sinusoidal_products(width: int = 128, distance: int = 50) -> Figure:
     """Draw ⟨pₜ, pₜ₊ₖ⟩ = Σᵢ cos(k/10000^(2i/d)) against the distance k for several t: the lines coincide."""
     steps = np.arange(_at_least(distance, 1, "distance") + 1)
-    figure, axes = _plot("distance k", "⟨pₜ, pₜ₊ₖ⟩", f"The product depends only on the distance (width {width})")
+    figure, axes = plot("distance k", "⟨pₜ, pₜ₊ₖ⟩", f"The product depends only on the distance (width {width})")
     starts = (0, 10, 100, 1000)
     for index, start in enumerate(starts):
         first, others = _sinusoids(np.array([start]), width), _sinusoids(start + steps, width)
@@ -137,7 +138,7 @@ def sinusoidal_variance(width: int = 128, distance: int = 50) -> Figure:
     prefixes = _component_parts(width, _at_least(distance, 1, "distance")).cumsum(axis=1)
     shares = 100 * prefixes.var(axis=0) / prefixes[:, -1].var()
     marked = min(50, width)
-    figure, axes = _plot(
+    figure, axes = plot(
         "k, the number of first components",
         "variance of their product, % of k = d",
         f"What the first k components tell of distances up to {distance} (width {width})",

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard import inputs
 from regard.config import Config
+from regard.costs.shadow import Shadow
 from regard.data.example import Example
 from regard.data.format import Format
 from regard.data.lines import OnFault
@@ -35,7 +36,7 @@ def build(config: Config, parts: Parts) -> Task:
     if 4 * count > memory():
         raise UserError(
             f"The model is too large for this machine: {count:,} weights need {4 * count / 1e9:,.0f} GB, there are "
-            f"{memory() / 1e9:,.0f} GB of memory: make model.width, model.layers or tokens.size less."
+            f"{memory() / 1e9:,.0f} GB of memory: reduce model.width, model.layers or tokens.size."
         )
     torch.manual_seed(config.training.seed)
     input, network = _network(config, parts)
@@ -52,10 +53,23 @@ def unfilled(config: Config, parts: Parts) -> Task:
     return Task(input, parts[1], network, config.data.longest)
 
 
+def weightless(config: Config, parts: Parts) -> Task:
+    """Return the task of these settings with a network that has shapes and no weights, to be traced."""
+    with Shadow(), _Unfilled():
+        input, network = _network(config, parts)
+    return Task(input, parts[1], network, config.data.longest)
+
+
 def shapes(config: Config, parts: Parts) -> checkpoint.Shapes:
     """Return names and shapes of the tensors of the model that settings describe; none of them is allocated."""
     with torch.device("meta"), _Unfilled():
         return checkpoint.shapes_of(_network(config, parts)[1])
+
+
+def parameters(config: Config, parts: Parts) -> int:
+    """Return the number of weights of the model that settings describe; none of them is allocated."""
+    with torch.device("meta"), _Unfilled():
+        return sum(parameter.numel() for parameter in _network(config, parts)[1].parameters())
 
 
 class _Unfilled(TorchFunctionMode):
@@ -79,7 +93,7 @@ def _network(config: Config, parts: Parts) -> tuple[Input[Any], Network]:
         if not is_shortage(error):
             raise
         raise UserError(
-            f"The model is too large for this machine ({error}): make model.width or layers less."
+            f"The model is too large for this machine ({error}): reduce model.width or model.layers."
         ) from error
 
 

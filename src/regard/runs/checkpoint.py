@@ -226,7 +226,7 @@ def read_state(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, An
     groups = [name for name in listed if name != FACTS]
     for name in groups:
         if checksums.sha256(checksums.inside(folder, name)) not in listed[name]:
-            raise ValueError(f"{name} is not what was written")
+            raise ValueError(f"{name} has changed since it was written")
     return {name.removesuffix(".safetensors"): load_file(folder / name) for name in groups}, facts
 
 
@@ -234,7 +234,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
     """Return everything in a state that is not a tensor."""
     path = checksums.inside(folder, FACTS)
     if checksums.sha256(path) not in checksums.parse_sums(folder).get(FACTS, []):
-        raise ValueError(f"{FACTS} is not what was written")
+        raise ValueError(f"{FACTS} has changed since it was written")
     facts = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(facts, dict):
         raise ValueError(f"{FACTS} holds no facts")

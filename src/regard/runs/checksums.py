@@ -107,14 +107,14 @@ def parse_sums(folder: Path) -> Sums:
     found = json.loads(raw)
     files = found.get("files") if isinstance(found, dict) else None
     if not isinstance(files, dict) or not all(isinstance(sums, list) for sums in files.values()):
-        raise ValueError(f"{SUMS} is no list of sums")
+        raise ValueError(f"{SUMS} is not a list of checksums")
     if raw != render(files):
         raise ValueError(f"{SUMS} is not as it was written")
     return files
 
 
 def check(folder: Path, names: Iterable[str]) -> None:
-    """Refuse a folder in which one of these files is not what was written."""
+    """Refuse a folder in which one of these files has changed since it was written."""
     sums = read_sums(folder)
     for name in names:
         fault = fault_of(folder, name, sums)
@@ -131,13 +131,13 @@ def fault_of(folder: Path, name: str, sums: Mapping[str, list[str]]) -> str | No
         return f"{path} cannot be read: {error.strerror}."
     if found in sums.get(name, []):
         return None
-    return f"{path} is not what was written (its SHA-256 sum is another): {remedy(folder)}."
+    return f"{path} has changed since it was written (its SHA-256 sum differs): {remedy(folder)}."
 
 
 def remedy(folder: Path) -> str:
     """Return the remedy for a file that has changed: people edit runs, never the tokens that a run keeps."""
     if not (folder / "config.yaml").exists():
-        return "it is made anew when training goes on"
+        return "it is rebuilt when training resumes"
     run = shlex.quote(str(folder))
     return f"restore it; if you changed it on purpose, accept it with `regard check {run} --accept`"
 

@@ -28,7 +28,7 @@ MOVABLE = {
     "loss": ("rows",),  # follows from the data
 }
 RECOGNISED = {"data": ("format", "columns")}  # from the data, which is the same
-CHANGEABLE = {"training": ("minutes", "steps", "patience", "every", "ceiling"), "decoding": ("longest",)}
+CHANGEABLE = {"training": ("minutes", "steps", "patience", "every", "validated", "ceiling"), "decoding": ("longest",)}
 
 
 def quoted(path: str | Path) -> str:
@@ -66,7 +66,7 @@ def make(run: Path) -> None:
 
 def instead(run: Path) -> str:
     """Return the advice for a folder whose model must not be overwritten."""
-    return f"Start from it with --from {quoted(run)} and another folder (-o), or train anew in another folder (-o)."
+    return f"Name another folder with -o, and start from this model with --from {quoted(run)} if you want its weights."
 
 
 @contextmanager
@@ -113,12 +113,15 @@ def refuse_other_run(run: Path, config: Config, files: str, say: Callable[[str],
             old = then.get(section, {}).get(key, new)  # a setting may be newer than a run
             if old == value or key in MOVABLE.get(section, ()):
                 continue
+            if (section, key) == ("training", "start"):
+                begun, is_now = ("without --from" if each is None else f"with --from {each}" for each in (old, value))
+                raise UserError(f"{run} was begun {begun}, now it is {is_now}: name another folder with -o.")
             if key not in CHANGEABLE.get(section, ()):
                 raise UserError(
                     f"{run} was begun with {section}.{key}={old}, now it is {value}: "
                     "use the same settings to resume, or name another folder with -o."
                 )
-            say(f"{section}.{key} was {old}, is {value}: not bit for bit what it would have been")
+            say(f"{section}.{key} was {old}, is {value}: the result will not be bit-for-bit the same")
 
 
 def _files_before(run: Path, files: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from regard.pictures.style import Picture
 
 Paths = Sequence[str | Path] | str | Path
+SAME = 1e-4  # differences below it are those of rounding
+TRIED = 16  # rows that invariances are tried on
 
 
 class Model:
@@ -92,6 +95,14 @@ class Model:
         if not held.items:
             raise nothing_in(names, self.task.output.reads)
         return [example.key for example in examples], held
+
+    def invariances(self) -> list[tuple[str, float]]:
+        """Return what must hold for every model (causality, padding, batch …), and the largest difference found on the
+        first rows of its own data; sound ones are below SAME."""
+        data = self.config.data
+        examples = islice(read(self.config, data.valid or data.train), TRIED)
+        self.network.eval()
+        return list(self.task.invariances(list(self.task.rows(examples))[:TRIED]))
 
     def evaluate(self, paths: Paths, **changes: Any) -> tuple[list[metrics.Score], list[str]]:
         """Return the metrics on a file with known answers, or on line-aligned files, and the model's answers."""

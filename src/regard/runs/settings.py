@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -94,6 +95,24 @@ def _sized(model: dict[str, Any], settings: type[Config], where: str) -> dict[st
     return sizes[model["size"]]
 
 
+OPTIONS = {f"training.{name}": f"--{name}" for name in ("steps", "minutes", "seed")}  # settings with an option
+EXPECTED = {  # by pydantic's name of a fault
+    "greater_than_equal": "{ge} or more",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "at most {le}",
+    "less_than": "less than {lt}",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "list_type": "a list",
+    "literal_error": "{expected}",
+}
 Changes = Mapping[str, Any] | Sequence[str] | str
 
 
@@ -120,6 +139,7 @@ def override(given: Config, settings: list[str]) -> Config:
     first = (re.compile(r"\w+\.kind="), re.compile("model.size="))
     for setting in sorted(settings, key=lambda setting: [start.match(setting) is None for start in first]):
         key, equals, value = setting.partition("=")
+        key = key.strip()
         if not equals or not key:
             raise UserError(f"--set {setting}: expected key=value, such as --set training.rate=0.001.")
         try:
@@ -139,7 +159,7 @@ def override(given: Config, settings: list[str]) -> Config:
         for name in path:
             section = section.get(name) if isinstance(section, dict) else None
         if not isinstance(section, dict) or last not in section:
-            raise UserError(f"--set {setting}: there is no setting {key!r}{nearest(key, list(keys_of(found)))}")
+            raise UserError(f"--set {setting}: {_unknown(key, list(keys_of(found)), given.task)}")
         section[last] = parsed
     changed = make(found, "--set")
     _refuse_giant(changed, "--set", 16)  # training keeps a gradient and two moments of each weight
@@ -168,10 +188,36 @@ def _sentence(error: ValidationError, where: str, settings: type[Config]) -> str
         known += [f"model.{name}" for kind in kinds_of(settings).values() for name in kind.model_fields]
         if len(path) == 1:
             known = list(settings.model_fields) + known
-        return f"{where}: there is no setting {key!r}{nearest(key, known)}"
+        return f"{where}: {_unknown(key, known, str(settings.model_fields['task'].default))}"
     if first["type"] == "missing":
         return f"{where}: the setting {key!r} is missing."
     if first["type"] == "union_tag_not_found":
         return f"{where}: the setting '{key}.kind' is missing, expected one of {', '.join(kinds_of(settings))}."
-    found = "" if isinstance(first["input"], dict) else f", found {first['input']!r}"
-    return f"{where}: {key}: {first['msg'][0].lower()}{first['msg'][1:]}{found}."
+    if first["type"] == "union_tag_invalid":
+        kinds = kinds_of(settings, key)
+        return f"{where}: {key}.kind: expected one of {', '.join(kinds)}, got {_near(str(first['ctx']['tag']), kinds)}"
+    got, wrong = first["input"], EXPECTED.get(first["type"])
+    if wrong is None:  # a sentence of our own, or of a kind that no setting has yet
+        found = "" if isinstance(got, dict) else f", got {got!r}"
+        return f"{where}: {key}: {first['msg'][0].lower()}{first['msg'][1:]}{found}."
+    expected = f"expected {wrong.format(**first.get('ctx', {}))}"
+    if where == "--set" and key in OPTIONS:
+        return f"{OPTIONS[key]} is {got!r}, {expected}."
+    several = isinstance(got, str) and "=" in got
+    return f"{where}: {key}: {expected}, got {got!r}." + " Separate settings by blanks." * several
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    """Return the end of a sentence about a name that is not known."""
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f"{name!r}: did you mean {close[0]!r}?" if close else f"{name!r}."
+
+
+def _unknown(key: str, known: list[str], task: str) -> str:
+    """Return the sentence about a setting that a task does not have, though another one may."""
+    section, _, name = key.partition(".")
+    for other, output in OUTPUTS.items():
+        field = output.settings.model_fields.get(section)
+        if other != task and task in OUTPUTS and name in getattr(field and field.annotation, "model_fields", {}):
+            return f"a model that {OUTPUTS[task].does} has no setting {key!r}; the task {other} has it."
+    return f"there is no setting {key!r}{nearest(key, known)}"

@@ -31,7 +31,7 @@ ACCEPTED = (
 
 
 def verify(run: Path) -> list[str]:
-    """A sentence for each file of a run that is not what was written."""
+    """A sentence for each file of a run that has changed since it was written."""
     return [*_published(run), *_states(run), *_checkpoints(run), *_cache(run)]
 
 
@@ -41,7 +41,7 @@ def accept(run: Path) -> None:
 
 
 def check_checkpoints(run: Path) -> None:
-    """Refuse to work with weights of which one is not what was written."""
+    """Refuse to work with weights of which one has changed since it was written."""
     for fault in _checkpoints(run):
         raise UserError(fault)
 

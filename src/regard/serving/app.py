@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import html
-import json
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
@@ -22,7 +21,7 @@ from regard.serving import clients, page
 from regard.serving.browsing import Browser
 from regard.serving.pool import WorkerPool
 from regard.serving.queue import Refused
-from regard.serving.requests import Bytes, RequestLimits, Service, Strict, json_body, options_of
+from regard.serving.requests import Bytes, RequestLimits, Service, Strict, described, json_body, options_of
 
 OPEN = ("/healthz", "/readyz")  # need no token
 POLICY = b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
@@ -47,7 +46,10 @@ class ServerMetrics:
         )
         self.seconds = Histogram("regard_request_seconds", "Time to answer a request.", registry=self.registry)
         self.batches = Histogram(
-            "regard_batch_size", "Jobs answered together.", buckets=(1, 2, 4, 8, 16, 32, 64), registry=self.registry
+            "regard_batch_size",
+            "Jobs answered together.",
+            buckets=(1, 2, 4, 8, 16, 32, 64, 128),
+            registry=self.registry,
         )
         for name, text, value in (
             ("regard_queue", "Jobs that wait.", lambda: len(pool.queue.waiting)),
@@ -139,10 +141,10 @@ def rendered(refused: Refused, path: str) -> Response:
 class PredictBody(Strict):
     """A request of `POST /v1/predict`."""
 
-    model: str | None = Field(None, description="the model's name; may be left out where there is one", max_length=200)
+    model: str | None = Field(None, description="the model's name; optional if there is only one", max_length=200)
     input: str | Bytes | list[str | Bytes] = Field(description="a text or bytes, or several")
     attention: bool = Field(False, description="add where the model looked")
-    deadline: float | None = Field(None, gt=0, le=3600, description="seconds after which the answer is of no use")
+    deadline: float | None = Field(None, gt=0, le=3600, description="deadline in seconds")
     options: dict[str, Any] = Field(default_factory=dict, description="beam, n_best, longest, seed …")
 
 
@@ -171,7 +173,7 @@ def build(
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
         kind = "not_found" if error.status_code == 404 else "invalid_request_error"
-        found = {404: "There is nothing here.", 405: "This method is not allowed here."}
+        found = {404: "There is no such path.", 405: "This method is not allowed here."}
         message = found.get(error.status_code, "The request cannot be read.")
         return rendered(Refused(error.status_code, message, kind=kind), request.url.path)
 
@@ -222,16 +224,6 @@ def build(
     page.add(app, service, Browser(browsed, pool.order.runs))
     clients.add(app, service, languages)
     return app
-
-
-def described(kind: type[Any]) -> dict[str, Any]:
-    """Return what the API's description says of a body."""
-    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
-    for name, definition in schema.pop("$defs", {}).items():
-        schema = json.loads(
-            json.dumps(schema).replace(f'{{"$ref": "#/components/schemas/{name}"}}', json.dumps(definition))
-        )
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def page_of(description: dict[str, Any]) -> str:

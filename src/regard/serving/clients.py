@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from typing import Any, TypeVar
 
@@ -12,7 +11,7 @@ from starlette.datastructures import UploadFile
 
 from regard.serving import huggingface, libretranslate, openai
 from regard.serving.queue import Refused
-from regard.serving.requests import BODY_SECONDS, Service, checked
+from regard.serving.requests import Service, checked, in_time
 
 M = TypeVar("M", bound=BaseModel)
 PLAIN_ERRORS = libretranslate.PATHS  # paths whose clients expect {"error": text}
@@ -29,10 +28,7 @@ async def uploaded(request: Request, kind: type[M]) -> M | None:
     """Return the body of an upload (multipart/form-data with `file`, perhaps several, and `model`); None for others."""
     if not request.headers.get("content-type", "").startswith("multipart/form-data"):
         return None
-    try:
-        form = await asyncio.wait_for(request.form(max_files=64, max_fields=64), BODY_SECONDS)
-    except TimeoutError:
-        raise Refused(408, "The body did not arrive in time.", kind="timeout") from None
+    form = await in_time(request.form(max_files=64, max_fields=64))
     files = [item for item in form.getlist("file") if isinstance(item, UploadFile)]
     if not files:
         raise Refused(400, "file: expected at least one file.")

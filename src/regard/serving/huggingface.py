@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
 from regard.serving.queue import Refused
-from regard.serving.requests import Bytes, Lenient, Service, checked, json_body, options_of
+from regard.serving.requests import Bytes, Lenient, Service, checked, described, in_time, json_body, options_of
 
 
 class InferenceBody(Lenient):
@@ -24,12 +24,12 @@ class InferenceBody(Lenient):
 def add(app: FastAPI, service: Service) -> None:
     """Add the routes."""
 
-    @app.post("/models/{name:path}")
+    @app.post("/models/{name:path}", openapi_extra=described(InferenceBody))
     async def infer(request: Request, name: str) -> Response:
         """Answer as the pipeline of the model's task does (Hugging Face)."""
         return await _infer(service, request, name)
 
-    @app.post("/")
+    @app.post("/", openapi_extra=described(InferenceBody))
     async def infer_one(request: Request) -> Response:
         """Answer by the only model there is (Hugging Face)."""
         return await _infer(service, request, None)
@@ -50,12 +50,16 @@ async def _infer(service: Service, request: Request, name: str | None) -> Respon
             "top_p": parameters.get("top_p"),
             "seed": parameters.get("seed"),
         }
+    if facts["task"] == "detect":
+        options["threshold"] = parameters.get("threshold")
     chosen = options_of(options, facts["options"])
     texts = [_blank(thing) if facts["task"] == "fill" and isinstance(thing, str) else thing for thing in things]
     found = await service.answers(request, service.jobs(name, texts, chosen, drawn=facts["draws"]))
-    answers = [_shaped(answer, facts["task"], parameters) for answer in found]
-    if facts["input"] == "tokens" and facts["task"] in ("classify", "convert"):
-        return JSONResponse(answers)  # a list, also for one text alone
+    answers = [_shaped(answer, facts, parameters) for answer in found]
+    if facts["task"] == "convert" and facts["input"] == "frames":
+        return JSONResponse(answers[0])
+    if facts["task"] == "convert" or (facts["task"] == "classify" and facts["input"] == "tokens"):
+        return JSONResponse(answers)  # a list, also for one alone
     return JSONResponse(answers if isinstance(body.inputs, list) and len(answers) > 1 else answers[0])
 
 
@@ -63,7 +67,7 @@ async def _read(request: Request, facts: dict[str, Any]) -> tuple[InferenceBody,
     """Return the body and its things: JSON, or the raw bytes of a picture or a recording."""
     media = request.headers.get("content-type", "")
     if facts["input"] != "tokens" and not media.startswith("application/json"):
-        content = base64.b64encode(await request.body()).decode()
+        content = base64.b64encode(await in_time(request.body())).decode()
         thing = Bytes(content=content, media_type=media[:100] or "application/octet-stream")
         return checked({"inputs": ""}, InferenceBody), [thing]
     body = await json_body(request, InferenceBody)
@@ -77,8 +81,9 @@ def _blank(text: str) -> str:
     return text.replace("[MASK]", "___").replace("<mask>", "___")
 
 
-def _shaped(answer: dict[str, Any], task: str, parameters: dict[str, Any]) -> Any:
+def _shaped(answer: dict[str, Any], facts: dict[str, Any], parameters: dict[str, Any]) -> Any:
     """Return an answer in the form of the task's pipeline."""
+    task = facts["task"]
     if task == "classify":
         if "probabilities" not in answer:
             raise Refused(400, "model: it answers with a number, and this protocol knows labels only.")
@@ -87,8 +92,11 @@ def _shaped(answer: dict[str, Any], task: str, parameters: dict[str, Any]) -> An
         return shares[:top] if isinstance(top, int) and top > 0 else shares
     if task == "tag":
         return _entities(answer)
+    if task == "detect":
+        return [_detected(each) for each in answer["annotations"]]
     if task == "convert":
-        return {"translation_text": answer["answers"][0]["text"], "generated_text": answer["answers"][0]["text"]}
+        text = answer["answers"][0]["text"]
+        return {"text": text} if facts["input"] == "frames" else {"translation_text": text, "generated_text": text}
     if task == "continue":
         text = answer["answers"][0]["text"]
         return {"generated_text": text if parameters.get("return_full_text") else text.removeprefix(answer["source"])}
@@ -104,6 +112,13 @@ def _shaped(answer: dict[str, Any], task: str, parameters: dict[str, Any]) -> An
             if one["words"]
         ]
     raise Refused(400, f"model: the task {task} has no form in this protocol; use /v1/predict.")
+
+
+def _detected(each: dict[str, Any]) -> dict[str, Any]:
+    """Return a thing with its edges in whole pixels."""
+    x, y, width, height = each["bbox"]
+    edges = {"xmin": round(x), "ymin": round(y), "xmax": round(x + width), "ymax": round(y + height)}
+    return {"label": each["category"], "score": each["score"], "box": edges}
 
 
 def _entities(answer: dict[str, Any]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
 from regard.serving.queue import Refused
-from regard.serving.requests import Lenient, Service, checked, json_body, options_of
+from regard.serving.requests import Lenient, Service, checked, described, in_time, json_body, options_of
 
 PATHS = ("/translate", "/languages", "/detect", "/frontend/settings")
 UNKNOWN = "und"
@@ -57,7 +57,7 @@ def add(app: FastAPI, service: Service, languages: tuple[str, str] | None) -> No
             raise Refused(400, "No model here translates texts.")
         raise Refused(400, "These languages are not supported; /languages lists those that are.")
 
-    @app.post("/translate")
+    @app.post("/translate", openapi_extra=described(TranslateBody))
     async def translate(request: Request) -> Response:
         """Translate a text or several (LibreTranslate)."""
         body = await _body(request, TranslateBody)
@@ -101,7 +101,7 @@ def add(app: FastAPI, service: Service, languages: tuple[str, str] | None) -> No
             [{"code": code, "name": name_of(code), "targets": sorted({*to})} for code, to in targets.items()]
         )
 
-    @app.post("/detect")
+    @app.post("/detect", openapi_extra=described(DetectBody))
     async def detect(request: Request) -> Response:
         """Tell the language: that of the model, for it knows no other (LibreTranslate)."""
         await _body(request, DetectBody)
@@ -129,7 +129,7 @@ async def _body(request: Request, kind: type[Any]) -> Any:
         ("application/x-www-form-urlencoded", "multipart/form-data")
     ):
         return await json_body(request, kind)
-    form = await request.form(max_files=0, max_fields=20)
+    form = await in_time(request.form(max_files=0, max_fields=20))
     found: dict[str, Any] = {key: value for key, value in form.items() if isinstance(value, str)}
     if "alternatives" in found:
         digits = found["alternatives"]

@@ -17,8 +17,26 @@ from pydantic import Field
 from starlette.datastructures import UploadFile
 
 from regard.serving.queue import Job, Refused
-from regard.serving.requests import BODY_SECONDS, Bytes, Lenient, Service, json_body, options_of
+from regard.serving.requests import Bytes, Lenient, Service, described, in_time, json_body, options_of
 
+FORM: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["file"],
+                    "properties": {
+                        "file": {"type": "string", "format": "binary"},
+                        "model": {"type": "string"},
+                        "response_format": {"enum": ["json", "text", "verbose_json"]},
+                    },
+                }
+            }
+        },
+    }
+}
 CHOICES = 8  # answers to one prompt
 STOPS = 4
 
@@ -67,7 +85,7 @@ def add(app: FastAPI, service: Service) -> None:
             {"id": name, "object": "model", "created": began, "owned_by": "regard", "task": facts["task"]}
         )
 
-    @app.post("/v1/completions")
+    @app.post("/v1/completions", openapi_extra=described(CompletionBody))
     async def completions(request: Request) -> Response:
         """Continue a prompt (OpenAI)."""
         body = await json_body(request, CompletionBody)
@@ -89,7 +107,7 @@ def add(app: FastAPI, service: Service) -> None:
         choices = [_choice(i, answer, facts, body) for i, answer in enumerate(found)]
         return JSONResponse({**about, "choices": choices, "usage": _usage(found, choices)})
 
-    @app.post("/v1/embeddings")
+    @app.post("/v1/embeddings", openapi_extra=described(EmbeddingBody))
     async def embeddings(request: Request) -> Response:
         """Return a vector for each text (OpenAI)."""
         body = await json_body(request, EmbeddingBody)
@@ -107,15 +125,15 @@ def add(app: FastAPI, service: Service) -> None:
         usage = {"prompt_tokens": count, "total_tokens": count}
         return JSONResponse({"object": "list", "model": name, "data": data, "usage": usage})
 
-    @app.post("/v1/audio/transcriptions")
+    @app.post("/v1/audio/transcriptions", openapi_extra=FORM)
     async def transcriptions(request: Request) -> Response:
         """Write down a recording (OpenAI)."""
-        form = await asyncio.wait_for(request.form(max_files=1, max_fields=20), BODY_SECONDS)
+        form = await in_time(request.form(max_files=1, max_fields=20))
         file, wanted = form.get("file"), form.get("model")
         if not isinstance(file, UploadFile):
             raise Refused(400, "file: expected a recording.")
         name, facts = service.model(wanted if isinstance(wanted, str) and wanted else None)
-        if facts["task"] != "convert" or facts["input"] == "tokens":
+        if facts["task"] != "convert" or facts["input"] != "frames":
             raise Refused(400, f"model: it {facts['does']}, expected one that writes down recordings.")
         content = base64.b64encode(await file.read()).decode()
         thing = Bytes(content=content, media_type=(file.content_type or "audio/wav")[:100])
@@ -125,7 +143,9 @@ def add(app: FastAPI, service: Service) -> None:
         if form_of_answer == "text":
             return PlainTextResponse(text + "\n")
         if form_of_answer == "verbose_json":
-            return JSONResponse({"text": text, "language": "und", "duration": answer.get("seconds"), "segments": []})
+            return JSONResponse(
+                {"text": text, "language": "und", "duration": float(answer["tokens"][0]), "segments": []}
+            )
         if form_of_answer != "json":
             raise Refused(400, "response_format: expected json, text or verbose_json.")
         return JSONResponse({"text": text})

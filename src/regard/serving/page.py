@@ -28,7 +28,7 @@ class LookBody(Strict):
     input: str | Bytes | None = Field(None, description="a text or bytes")
     example: int | None = Field(None, ge=0, description="the number of an example of the run")
     node: str | None = Field(None, max_length=200, description="a node of the graph that the run was trained on")
-    answer: str | None = Field(None, max_length=20_000, description="look at this answer rather than the model's own")
+    answer: str | None = Field(None, max_length=20_000, description="inspect this answer instead of the model's own")
     cover: int | Literal["each"] | None = Field(None, description="the part to cover, or each in turn")
 
     @model_validator(mode="after")

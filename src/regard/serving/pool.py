@@ -90,14 +90,15 @@ class WorkerProcess:
 class WorkerPool:
     """All workers of a server, and the queue before them."""
 
-    def __init__(self, order: Order, workers: int, queue: Queue) -> None:
-        self.order, self.count, self.queue = order, workers, queue
+    def __init__(self, order: Order, workers: int, queue: Queue, say: Callable[[str], None]) -> None:
+        self.order, self.count, self.queue, self.say = order, workers, queue, say
         self.workers: list[WorkerProcess] = []
         self.facts: dict[str, Any] = {}
         self.failed: asyncio.Future[str] | None = None
         self.sizes: deque[int] = deque(maxlen=10_000)  # of batches, for the metrics
         self.deaths, self.restarts, self.answered = 0, 0, 0
         self._times: deque[float] = deque(maxlen=200)
+        self._soon = False  # batches are about to be given out
         self._clock: asyncio.Task[None] | None = None
         self._fresh: list[WorkerProcess] = []  # of a reload, until they are ready
         self.closing = False
@@ -128,7 +129,14 @@ class WorkerPool:
     async def reload(self, order: Order) -> None:
         """Replace all workers by new ones as soon as these are ready; nothing that waits is dropped."""
         self.order = order
+        self._end_fresh()
         self._fresh = [WorkerProcess(order, self._told) for _ in range(self.count)]
+
+    def _end_fresh(self) -> None:
+        """End the workers of a reload that has failed, or that another one follows."""
+        for worker in self._fresh:
+            worker.end()
+        self._fresh = []
 
     async def close(self) -> None:
         """End the workers; what they compute is lost."""
@@ -156,7 +164,7 @@ class WorkerPool:
         if self.closing:
             raise Refused(503, "The server is stopping.", kind="unavailable", again=1)
         self.queue.add(jobs, self.pace())
-        self._dispatch()
+        self._dispatch_soon()
 
     def pace(self) -> float:
         """Return about how many jobs are answered in a second."""
@@ -164,10 +172,22 @@ class WorkerPool:
             return 1.0
         return len(self._times) / max(0.05, time.monotonic() - self._times[0])
 
+    def _dispatch_soon(self, seen: int = -1) -> None:
+        """Give out batches once everything is queued that has arrived by now: what is read from the sockets in one go
+        belongs together. Nothing is waited for."""
+        if seen < 0 and self._soon:
+            return
+        self._soon = seen != len(self.queue.waiting)
+        if self._soon:
+            asyncio.get_running_loop().call_soon(self._dispatch_soon, len(self.queue.waiting))
+        else:
+            self._dispatch()
+
     def _dispatch(self) -> None:
+        ready = max(1, sum(worker.ready and not worker.retired for worker in self.workers))
         for worker in self.workers:
             if worker.idle:
-                jobs = self.queue.take()
+                jobs = self.queue.take(ready)
                 if not jobs:
                     return
                 self.sizes.append(len(jobs))
@@ -181,7 +201,10 @@ class WorkerPool:
             self._made_ready(worker, message["ready"])
         elif "failed" in message:
             worker.retired = True
-            if self.failed is not None and not self.failed.done():
+            if worker in self._fresh:
+                self._end_fresh()
+                self.say(f"the runs were not loaded anew, and the old ones stay: {message['failed']}")
+            elif self.failed is not None and not self.failed.done():
                 self.failed.set_result(message["failed"])
         elif message.get("batch") == worker.batch and worker.jobs:
             self._result(worker, message)
@@ -195,24 +218,24 @@ class WorkerPool:
         self._dispatch()
 
     def _result(self, worker: WorkerProcess, message: dict[str, Any]) -> None:
-        if "end" in message:
-            for job in worker.jobs:  # a job that got no answer would wait for ever
-                job.end(Refused(500, "The model gave no answer.", kind="server_error"))
-            worker.jobs, self.restarts = [], 0
-            self._dispatch()
-            return
-        job = worker.jobs[message["job"]]
         if "piece" in message:
+            job = worker.jobs[message["job"]]
             if job.pieces is not None and not job.done.done():
                 job.pieces(message["piece"])
             return
-        self.answered += 1
-        self._times.append(time.monotonic())
-        if "answer" in message:
-            job.end(message["answer"])
-        else:
-            kind = "invalid_request_error" if message["status"] == 422 else "server_error"
-            job.end(Refused(message["status"], message["fault"], kind=kind))
+        for number, found in message["found"]:
+            self.answered += 1
+            self._times.append(time.monotonic())
+            if "answer" in found:
+                worker.jobs[number].end(found["answer"])
+            else:
+                kind = "invalid_request_error" if found["status"] == 422 else "server_error"
+                worker.jobs[number].end(Refused(found["status"], found["fault"], kind=kind))
+        if message["end"]:
+            for job in worker.jobs:  # a job that got no answer would wait for ever
+                job.end(Refused(500, "The model gave no answer.", kind="server_error"))
+            worker.jobs, self.restarts = [], 0
+            self._dispatch_soon()
 
     def _dead(self, worker: WorkerProcess) -> None:
         for job in worker.jobs:
@@ -221,7 +244,8 @@ class WorkerPool:
         if self.closing or worker.retired:
             return
         if worker in self._fresh:
-            self._fresh = []  # what was to be loaded does not load: the old ones stay
+            self._end_fresh()
+            self.say("the runs were not loaded anew, and the old ones stay: a worker died")
             return
         if worker in self.workers:
             self.deaths += 1

@@ -8,7 +8,7 @@ import binascii
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from fastapi import Request
@@ -23,10 +23,11 @@ LONE = re.compile("[\ud800-\udfff]")
 POLL = 0.25  # seconds between two looks whether the client is still there
 NUMBERS: dict[str, tuple[float, float]] = {
     "beam": (1, 32), "n_best": (1, 32), "minimum": (0, 4096), "longest": (1, 4096), "seed": (0, 10**12),
-    "length_penalty": (0, 10), "temperature": (0.01, 100), "top_k": (1, 10**6), "top_p": (1e-6, 1),
+    "length_penalty": (0, 10), "temperature": (0.01, 100), "top_k": (1, 10**6), "top_p": (1e-6, 1), "threshold": (0, 1),
 }  # fmt: skip
 WHOLE = ("beam", "n_best", "minimum", "longest", "seed", "top_k")
 M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
 
 
 class Strict(BaseModel):
@@ -59,15 +60,20 @@ class RequestLimits(NamedTuple):
 
 async def json_body(request: Request, kind: type[M]) -> M:
     """Return the body as JSON of this kind. Complaints name fields, and never repeat what was sent."""
-    try:
-        content = await asyncio.wait_for(request.body(), BODY_SECONDS)
-    except TimeoutError:
-        raise Refused(408, "The body did not arrive in time.", kind="timeout") from None
+    content = await in_time(request.body())
     try:
         found = json.loads(content.decode("utf-8"), parse_constant=_no_constant)
     except (UnicodeDecodeError, ValueError, RecursionError):
         raise Refused(400, "The body is not valid JSON in UTF-8.") from None
     return checked(found, kind)
+
+
+async def in_time(body: Awaitable[T]) -> T:
+    """Return a body in any form, if all of it arrives in time."""
+    try:
+        return await asyncio.wait_for(body, BODY_SECONDS)
+    except TimeoutError:
+        raise Refused(408, "The body did not arrive in time.", kind="timeout") from None
 
 
 def checked(found: Any, kind: type[M]) -> M:
@@ -80,8 +86,19 @@ def checked(found: Any, kind: type[M]) -> M:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"] if isinstance(part, str | int))[:80] or "body"
-        where = where if re.fullmatch(r"[\w.]+", where) else "body"
+        known = first["type"] != "extra_forbidden" and re.fullmatch(r"[\w.]+", where)
+        where = where if known else "body"  # a name that somebody made up is not repeated
         raise Refused(400, f"{where}: {first['msg'][:200]}.") from None
+
+
+def described(kind: type[Any]) -> dict[str, Any]:
+    """Return what the API's description says of a body."""
+    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
+    for name, definition in schema.pop("$defs", {}).items():
+        schema = json.loads(
+            json.dumps(schema).replace(f'{{"$ref": "#/components/schemas/{name}"}}', json.dumps(definition))
+        )
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -92,7 +109,7 @@ def refuse_lone(found: Any) -> None:
     """Refuse half a surrogate pair anywhere: UTF-8 cannot write it."""
     if isinstance(found, str):
         if LONE.search(found):
-            raise Refused(400, "A string holds half a surrogate pair, which is no text.")
+            raise Refused(400, "A string holds half a surrogate pair, which is not text.")
     elif isinstance(found, dict):
         for key, value in found.items():
             refuse_lone(key)
@@ -107,7 +124,7 @@ def options_of(found: Mapping[str, Any], known: list[str]) -> dict[str, Any]:
     options = {name: value for name, value in found.items() if value is not None}
     for name, value in options.items():
         if name not in known:
-            raise Refused(400, f"{name}: this model has no such option; it has {', '.join(known) or 'none'}.")
+            raise Refused(400, f"options: this model has no such option; it has {', '.join(known) or 'none'}.")
         if name not in NUMBERS:
             continue
         low, high = NUMBERS[name]

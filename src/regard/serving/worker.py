@@ -1,7 +1,7 @@
 """A worker process of a server: it loads runs once, and answers batches of jobs until its pipe is closed.
 
-Messages are JSON. In: {"batch", "model", "wants", "options", "jobs": [{"content", "media", "place"}]}. Out: for each
-job {"batch", "job", "answer" or "fault"}, pieces of streamed answers {"batch", "job", "piece"}, and {"batch", "end"}.
+Messages are JSON. In: {"batch", "model", "wants", "options", "jobs": [{"content", "media", "place"}]}. Out: pieces of
+streamed answers {"batch", "job", "piece"}, and {"batch", "found": [[job, {"answer" or "fault", "status"}], …], "end"}.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Worker:
         import torch
 
         from regard.exchange import engine
+        from regard.inputs.input import Opens
         from regard.runs.model import load
         from regard.training.allocator import keep_memory
 
@@ -76,8 +77,9 @@ class Worker:
         for name, model in self.models.items():
             engine.use(model, order.engine, {}, lambda _: None)
             self.facts[name] = self._facts(model)
-            if model.task.input.alphabet is not None:
-                model.task.answers([model.task.input.read("a")])  # ready means: it has answered
+            input = model.task.input
+            if input.alphabet is not None or isinstance(input, Opens):  # ready means: it has answered
+                model.task.answers([input.sample() if isinstance(input, Opens) else input.read("a")])
 
     @staticmethod
     def _facts(model: Model) -> dict[str, Any]:
@@ -99,19 +101,21 @@ class Worker:
         model = self.models[message["model"]]
         model.task.stop = lambda: bool(self.stopped.value == batch)
         sources: list[tuple[int, Any]] = []
+        found: list[tuple[int, dict[str, Any]]] = []
         for number, job in enumerate(jobs):
             try:
                 source = self._source(model, job)
                 model.task.refuse(source, message["options"])
                 sources.append((number, source))
             except UserError as error:
-                self.send({"batch": batch, "job": number, "fault": str(error), "status": 422})
+                found.append((number, {"fault": str(error), "status": 422}))
+            except Exception as error:  # decoders raise what they like
+                found.append((number, {"fault": f"This cannot be read ({type(error).__name__}).", "status": 422}))
         try:
-            for number, answer in self._answers(model, sources, message):
-                self.send({"batch": batch, "job": number, "answer": answer})
+            found += [(number, {"answer": answer}) for number, answer in self._answers(model, sources, message)]
         except Exception as error:  # the worker outlives whatever one batch does
             self._one_by_one(model, sources, message, error)
-        self.send({"batch": batch, "end": True})
+        self.send({"batch": batch, "found": found, "end": True})
 
     def _one_by_one(self, model: Model, sources: list[tuple[int, Any]], message: Any, error: Exception) -> None:
         """Answer the jobs of a batch that failed each for itself."""
@@ -133,7 +137,7 @@ class Worker:
                         found = {"fault": f"The model failed ({type(fault).__name__}).", "status": 500}
                 elif isinstance(error, UserError):
                     found = {"fault": str(error), "status": 422}
-            self.send({"batch": message["batch"], "job": number, **found})
+            self.send({"batch": message["batch"], "found": [(number, found)], "end": False})
 
     def _source(self, model: Model, job: Mapping[str, Any]) -> Any:
         from regard.inputs.input import Opens
@@ -197,6 +201,8 @@ def _as_json(task: Task, source: Any, answer: Any) -> dict[str, Any]:
 
 
 def _tokens(task: Task, source: Any, answer: Any) -> list[int]:
-    """Return how many elements were read, and how many were written."""
+    """Return how many elements were read (of a recording: seconds), and how many were written."""
     best = answer[0] if isinstance(answer, list) and answer else answer
-    return [len(task.input.encode([source])[0][0]), len(getattr(best, "ids", ()))]
+    whole = task.input.alphabet is None
+    read = task.input.length(source) if whole else len(task.input.encode([source])[0][0])
+    return [read, len(getattr(best, "ids", ()))]

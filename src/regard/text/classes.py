@@ -40,4 +40,4 @@ class Classes:
         if name in self.names:
             return self.names.index(name)
         known = ", ".join(self.names[:8]) + (" …" if len(self.names) > 8 else "")
-        raise UserError(f"--answer {verb} {name!r}, which is no {noun} of this model, expected {some} {known}.")
+        raise UserError(f"--answer {verb} {name!r}, which is not a {noun} of this model, expected {some} {known}.")

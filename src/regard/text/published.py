@@ -187,7 +187,7 @@ def tokens_in(file: dict[str, Any], path: Path) -> int:
     ids += [token.get("id") if isinstance(token, dict) else None for token in added]
     count = len(vocabulary) + len(added)
     if not all(isinstance(id, int) and 0 <= id < count + SPARE_ROWS for id in ids):
-        raise UserError(f"{path} is a damaged tokenizer file (an id is no number up to {count:,}); restore it.")
+        raise UserError(f"{path} is a damaged tokenizer file (an id is not a number up to {count:,}); restore it.")
     return 1 + max(ids, default=-1)
 
 

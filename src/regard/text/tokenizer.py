@@ -141,6 +141,13 @@ class Tokenizer(ABC):
             return _prepare(text, self.level).split()
         return unicodedata.normalize("NFC", text).split()
 
+    @staticmethod
+    def supposed(size: int) -> Tokenizer:
+        """Return sub-words of which only the number is known, to plan with."""
+        names = [*SPECIALS, *(f"{SPACE}{number}" for number in range(size - len(SPECIALS)))]
+        vocabulary = {name: number for number, name in enumerate(names)}
+        return LearnedTokenizer(_assemble(models.BPE(vocabulary, [], unk_token=SPECIALS[UNKNOWN]), "bpe"), "bpe")
+
     def unknown_rate(self, texts: Iterable[str]) -> float:
         """Return the share of tokens that are unknown."""
         total = unknown = 0
@@ -470,7 +477,7 @@ def choose_level(texts: Iterable[str]) -> tuple[str, str]:
     if rows >= 0.5 and short >= 0.9 and len(symbols) <= max(100, total / 10):
         return (
             "symbols",
-            f"{short:.0%} of what stands between spaces is 1 to 3 characters long, {len(symbols):,} distinct.",
+            f"{short:.0%} of the space-separated parts have 1 to 3 characters, {len(symbols):,} distinct.",
         )
     between = statistics.median(len(head.split()) for head in heads)
     length = statistics.median(map(len, heads))
@@ -480,4 +487,7 @@ def choose_level(texts: Iterable[str]) -> tuple[str, str]:
     words = statistics.median(map(scripts.count_words, heads))
     if words > 4 or 2 * sum(map(scripts.is_sentence, heads)) > len(heads):
         return "bpe", f"The texts are sentences without spaces: half of them have {length:g} characters or more."
-    return "characters", f"Half of the texts have at most {between:g} words and {length:g} characters."
+    return (
+        "characters",
+        f"Half of the texts have at most {between:g} word{'s' * (between != 1)} and {length:g} characters.",
+    )

@@ -104,14 +104,14 @@ def _leaks(
     if reads == "continue":
         same = sorted({*map(os.path.realpath, paths)} & {*map(os.path.realpath, config.data.train)})
         if same:
-            yield f"{same[0]} is training data and {name} data: its score says what is known by heart"
+            yield f"{same[0]} is training data and {name} data: its score measures memorisation"
         return
     count = sum(_identity(example, reads) in known for example in examples)
     if count:
         least = "" if seen.complete else "at least "
         yield (
             f"{least}{count:,} of {counted(len(examples), f'{name} {UNITS[reads]}')} are also in the training data: "
-            f"their score says what is known by heart.{remedy}"
+            f"their score measures memorisation.{remedy}"
         )
 
 

@@ -76,7 +76,7 @@ def choose(
     if not valid:
         reasons["data.held_out"] = "no validation data given: some of the training data is held out"
     if "steps" not in sections["training"] and "training.minutes" not in reasons:
-        reasons["training.minutes"] = "as many steps as fit into 20 minutes; --minutes gives it more or less"
+        reasons["training.minutes"] = "as many steps as fit into 20 minutes; --minutes changes it"
     sections["data"] = data | sections.get("data", {})
     return (
         make({"task": name, "input": form.input, **sections}, "the chosen settings"),

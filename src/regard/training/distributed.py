@@ -143,7 +143,7 @@ def _answer(store: Store, name: str, missing: set[int]) -> None:
             elif store.check([f"regard/asks/{rank}"]):
                 store.set(f"regard/answers/{store.get(f'regard/asks/{rank}').decode()}", name)
         if missing and time.monotonic() > end:
-            raise UserError(f"Process {min(missing)} has not come in {WAIT}: look at what it has written.")
+            raise UserError(f"Process {min(missing)} did not join within {WAIT}: see its log.")
         time.sleep(0.01)
 
 
@@ -164,7 +164,7 @@ def together() -> Iterator[None]:
         reason = re.sub(r"^\[\S+\] ", "", str(error).partition("\n")[0]).partition(". ")[0]
         raise UserError(
             f"Another process of this run has ended or cannot be reached ({reason}): what was saved is safe; "
-            "give the same command again, or let `torchrun --max-restarts 20` do so."
+            "run the same command again, or let `torchrun --max-restarts 20` do so."
         ) from error
 
 

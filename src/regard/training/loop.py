@@ -19,7 +19,7 @@ from torch import Tensor
 
 from regard import metrics
 from regard.attention.equation import NotFinite
-from regard.backbones.transformer import Stack
+from regard.costs import memory
 from regard.data.batches import Batches, BatchReader, Content, Rows, share
 from regard.data.draws import Draws
 from regard.errors import UserError
@@ -28,9 +28,11 @@ from regard.layers.renewal import Renewed
 from regard.metrics import Score
 from regard.outputs.output import Held
 from regard.runs import checkpoint
-from regard.training import averaging, device, memory, validation
+from regard.training import averaging, device, validation
+from regard.training.arrangement import arrange
 from regard.training.collation import Collated
 from regard.training.distributed import World, whole, without_sync, wrap
+from regard.training.forecast import Forecast
 from regard.training.optimiser import optimiser, players_of, rate_at
 from regard.training.pace import Pace
 from regard.training.position import Position
@@ -62,18 +64,12 @@ class Trainer:
         self.how, self.run, self.progress = config.training, run, progress
         self.world = world = world or World()
         self.config, self.task, self.store, self.valid = config, prepared.task, prepared.store, prepared.valid
-        self.some = self.task.some(self.valid, validation.MOST)
+        self.some = self.task.some(self.valid, self.how.validated or validation.MOST)
         self.turns = self.task.turns
         self.sharded = world.size > 1 and self.how.parallel == "fsdp"
         own = self.task.network.to(world.device)
         self.network = copy.deepcopy(own) if self.sharded else own  # shards cannot validate themselves
-        if self.how.frozen:
-            for part in (self.network.stem, self.network.backbone):
-                part.requires_grad_(False)
-        for part in self.network.modules():
-            if isinstance(part, Stack):
-                part.checkpointing = self.how.checkpointing
-        self.plain = self.network.forward  # neither compiled nor wrapped
+        arrange(self.network, self.how)
         self.loss = wrap(self.network, world, self.how.parallel, self.turns)
         if self.how.compile:
             self.loss.compile(dynamic=True)  # lengths differ from batch to batch
@@ -94,6 +90,7 @@ class Trainer:
         )
         self.at, self.window = self.saver.at, self.saver.window
         self.board = Board(run)
+        self.forecast = Forecast()
         self.stop = False
         self.alarm = validation.Alarm(progress.say)
 
@@ -118,6 +115,7 @@ class Trainer:
                 if pace:
                     pace.took(took)
                     self._settle(pace)
+                self.forecast.took(self.at, self.window, self.how)
                 self.progress.step(self.at, self.window[-1])
                 if validation.due(self.at.step, self._every(), fixed=self.how.every is not None) or self._finished():
                     self._validate()
@@ -126,6 +124,8 @@ class Trainer:
                 if self.stop:
                     self.saver.save(must=True)
                     raise Interrupted
+            if not self._spent():
+                self.progress.say(f"stopped early: {self._early()}")
 
     def _agree(self) -> None:
         """Make all processes stop together, by the clock of the first."""
@@ -240,7 +240,7 @@ class Trainer:
             self.saver.save()
             raise UserError(
                 f"The loss was not finite for {self.at.bad} steps in a row, last at {where}: the state is kept in "
-                f"{self.run / 'state'}; look at these rows, or begin another run (-o) with a lower training.rate."
+                f"{self.run / 'state'}; check these rows, or start another run (-o) with a lower training.rate."
             )
 
     def _foretell(self) -> None:
@@ -251,14 +251,13 @@ class Trainer:
         if self.world.size > 1:
             return
 
-        def need(turn: str) -> memory.Need:
-            def loss(rows: Rows) -> Tensor:
-                return self._sums(self._collated(self.reader.content(rows)), turn, self.plain).sum()
+        def batch(rows: Rows) -> Any:
+            return self.task.batch(self.reader.content(rows))
 
-            return memory.predict(self.network, loss, self.batches, self.world.device)
-
+        place = memory.here(self.world.device, self.network, self.batches.rows)
         with self._memory(first=True):
-            most = max((need(turn) for turn in self.turns), key=lambda each: each.total)
+            most = memory.predict(self.network, batch, self.turns, self.batches, place, self.how)
+        self.forecast.size = most.total
         if most.hopeless:  # a system that has promised memory ends the process when it has none
             raise UserError(f"The {most.sentence(self.how)}.")
         self.progress.say(most.sentence(self.how))
@@ -280,8 +279,8 @@ class Trainer:
             )
         return memory.shortage(
             lambda: (
-                f"Out of memory at step {self.at.step}: what was saved before is in {self.run / 'state'}; make room "
-                "and give the same command, or begin another run (-o) with"
+                f"Out of memory at step {self.at.step}: the last state is in {self.run / 'state'}; free some memory "
+                "and run the same command again, or start another run (-o) with"
             ),
             self.how,
         )
@@ -298,17 +297,17 @@ class Trainer:
             at.steps = steps
 
     def _every(self) -> int:
-        return self.how.every or max(10, (self.at.steps or 2500) // validation.TIMES)
+        return self.how.every or max(10, (self.at.steps or validation.STEPS) // validation.TIMES)
 
     def _finished(self) -> bool:
-        spent = self.how.minutes is not None and self.at.seconds > 60 * self.how.minutes
-        done = self.at.steps is not None and self.at.step >= self.at.steps
-        return done or spent or (self.how.ceiling and self._perfect()) or self.at.stale >= self.how.patience
+        return self._spent() or bool(self._early())
 
-    def _perfect(self) -> bool:
-        """Return True if the last validations on all items could not have been better."""
-        last = [entry for entry in self.at.history if entry.get("items") == len(self.some.items)][-validation.SURE :]
-        return len(last) == validation.SURE and all(entry.get("perfect") for entry in last)
+    def _spent(self) -> bool:
+        late = self.how.minutes is not None and self.at.seconds > 60 * self.how.minutes
+        return late or (self.at.steps is not None and self.at.step >= self.at.steps)
+
+    def _early(self) -> str:
+        return validation.early(self.at, self.how, len(self.some.items))
 
     # ---- validation -----------------------------------------------------------------------------------------------
 
@@ -328,6 +327,7 @@ class Trainer:
             "minutes": round(self.at.seconds / 60, 3),
             "loss": round(sum(loss for loss, _, _ in self.window) / max(1, len(self.window)), 4),
             "rate": rate_at(self.at.step, self.at.steps, self.how),
+            "step_seconds": round(seconds / max(1, len(self.window)), 6),
             "tokens_per_second": round(sum(n for _, n, _ in self.window) / max(seconds, 1e-9)),
             "items": count,
             **{score.name: round(score.value, 3) for score in scores},
@@ -340,14 +340,13 @@ class Trainer:
             self.saver.publish()
             self.board.add(entry)
         shown = None if answer is None else (*self.task.said(self.some.items[0]), answer)
-        self.progress.validated(self.at, entry, scores[0] if scores else None, shown, len(self.some.items))
+        self.progress.validated(self.at, entry, scores, shown, len(self.some.items))
 
     def _rank(self, scores: list[Score], *, kept: bool) -> bool:
         """Compare metrics on all items with the best so far; return True if they could not be better.
 
         Ties of the first metric are broken by the next: at the beginning nothing may be right, yet ever less wrong.
-        Without metrics the last is the best, and among several at the ceiling the one trained longest. Validations
-        before the regular ones do not count as ones without a better score.
+        Without metrics the last is the best, and among several at the ceiling the one trained longest.
         """
         at, found = self.at, metrics.ranked(scores)
         perfect = bool(scores) and metrics.at_ceiling(scores[0])
@@ -355,9 +354,7 @@ class Trainer:
         if improved and kept:
             at.best, at.best_step = found, at.step
         if improved:
-            at.stale = 0
-        elif at.step % self._every() == 0:
-            at.stale += at.whole
+            at.better_step, at.better_seconds = at.step, at.seconds
         return perfect
 
     def _scores(self, weights: dict[str, Tensor]) -> tuple[list[Score], str | None, int]:
@@ -393,6 +390,9 @@ class Trainer:
     def _plan(self) -> None:
         """Decide how many items validations look at, from the time that a few of them take."""
         count = len(self.some.items)
+        if self.how.validated is not None:
+            self.at.items, self.at.whole = count, 1
+            return
         few = self.task.some(self.some, validation.FEW)
         began = time.monotonic()
         if len(few.items) < count:
@@ -405,8 +405,8 @@ class Trainer:
         self.at.items, self.at.whole = validation.planned(count, each, between)
         if self.at.whole > 1:
             self.progress.say(
-                f"validations look at {self.at.items:,} of {count:,} items, each {self.at.whole}th and the last at "
-                "all of them: so they take at most a tenth of the time"
+                f"validations use {self.at.items:,} of {count:,} items; each {self.at.whole}th and the last use all: "
+                "validation takes at most a tenth of the time"
             )
 
     def _evaluated(self, held: Held, samples: int = 0) -> tuple[list[Score], list[str]]:
@@ -435,7 +435,8 @@ class Trainer:
                 )
             saver.publish_model(self._average() or saver.path(self.at.best_step))
             checkpoint.put_weights(network, checkpoint.load_weights(saver.model), saver.model)
-            self.progress.say(f"peak memory: {memory.gigabytes(memory.peak(self.world.device))}")
+            for line in self.forecast.account(self.at, self.world.device):
+                self.progress.say(line)
         network.to("cpu")
 
     def _average(self) -> bytes | None:
@@ -450,7 +451,7 @@ class Trainer:
         network.eval()
         scores, _ = self._evaluated(self.some, metrics.SAMPLES)
         better, why = metrics.as_good(scores[0], self.at.best)
-        if self._perfect() and not metrics.at_ceiling(scores[0]):
+        if validation.perfect(self.at, len(self.some.items)) and not metrics.at_ceiling(scores[0]):
             better, why = False, "not kept: the best is at its ceiling"
         self.progress.say(
             f"average of the last {len(paths)} checkpoints: {scores[0].name} {scores[0].value:.2f}, {why}"

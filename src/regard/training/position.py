@@ -19,7 +19,8 @@ class Position:
     seconds: float = 0.0  # trained so far
     best: list[float] | None = None  # all metrics of the best validation, higher is better; empty without metrics
     best_step: int = 0
-    stale: int = 0  # validations since the best
+    better_step: int = 0  # when the score last improved, whether or not its weights could be kept
+    better_seconds: float = 0.0
     items: int | None = None  # that a validation looks at, once that is decided
     whole: int = 1  # every how many validations look at all items
     bad: int = 0  # steps in a row whose loss was not finite

@@ -63,7 +63,7 @@ def prepare(
     valid = list(read(config, data.valid, on_fault)) if data.valid else []
     split = Split(config, seen, (example.key for example in valid) if data.apart else ())
     if data.valid and data.apart:
-        say("what is in the validation data too is left out of training (data.apart)")
+        say("examples that are also in the validation data are left out of training (data.apart)")
     made_from = _origin(
         locations.portable(config, run), split, files or checksum([*data.train, *data.valid], seen.refers)
     )
@@ -166,6 +166,8 @@ def _origin(config: Config, split: Split, files: str) -> dict[str, Any]:
         "start": config.training.start,
         "versions": [regard.__version__, tokenizers.__version__],
     }
+    if data.most is not None:
+        found["most"] = data.most
     return found if split.chosen is None else found | {"chosen": len(split.chosen)}
 
 
@@ -181,7 +183,7 @@ def _reusable(run: Path, origin: dict[str, Any], say: Say) -> bool:
             return False
         for name, expected in found["learned"].items():
             if checksums.sha256(checksums.inside(run, name)) != expected:
-                raise UserError(f"{run / name} is not what was written.")
+                raise UserError(f"{run / name} has changed since it was written.")
         int(found["left_out"])
         for name in STORES:
             Store.open(cache / name)
@@ -215,9 +217,9 @@ def _make(
 
     def training() -> Iterator[AnyExample]:
         for number, example in enumerate(examples_of(config, split.seen, on_fault)):
-            if not split.held_out(number, example):
+            if split.trained(number, example):
                 yield example
-            elif not split.given:
+            elif not split.given and split.held_out(number, example):
                 valid.append(example)
 
     def rows() -> Iterator[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -58,15 +59,20 @@ class Progress:
             self.say(f"{where}: loss {loss:.3f}, {speed:,.0f} tokens/s{left}")
 
     def validated(
-        self, at: Position, entry: dict[str, Any], score: Score | None, shown: Shown | None, items: int
+        self, at: Position, entry: dict[str, Any], scores: Sequence[Score], shown: Shown | None, items: int
     ) -> None:
-        """Log a validation: its first metric, if the task has one, and an answer, if that is text. `items` are all."""
+        """Log a validation: the first metric, if the task has one, the one that made it the best, if that is another,
+        and an answer, if that is text. `items` are all."""
         self.last_line = time.monotonic()
         line = f"step {at.step:>6,}  epoch {at.epoch:>3}  {entry['minutes']:5.1f} min  loss {entry['loss']:.3f}"
-        if score is not None:
-            mark = "  ← best" if at.best_step == at.step else ""
+        if scores:
+            best = at.best_step == at.step
+            mark = "  ← best" if best else ""
             mark = f" (of {entry['items']:,} items)" if entry["items"] < items else mark
-            line += f"  {score.name} {score.value:.2f}{score.unit and f' {score.unit}'}{mark}"
+            told = [scores[0], *([_better(at, scores)] if best else [])]
+            line += (
+                "  " + ", ".join(f"{s.name} {s.value:.2f}{s.unit and f' {s.unit}'}" for s in dict.fromkeys(told)) + mark
+            )
         self.say(line)
         if shown is None:
             return
@@ -77,6 +83,16 @@ class Progress:
     def close(self) -> None:
         if self.live and self.work is not None:
             self.bar.stop()
+
+
+def _better(at: Position, scores: Sequence[Score]) -> Score:
+    """Return the first metric that differs from the best validation before; the first one if there is none."""
+    before = [entry for entry in at.history[:-1] if entry["items"] == at.history[-1]["items"]]
+    names = [score.name for score in scores]
+    sign = {score.name: 1 if score.higher_is_better else -1 for score in scores}
+    best = max(before, key=lambda entry: [sign[name] * entry.get(name, 0.0) for name in names], default=None)
+    changed = (s for s in scores if best is not None and round(s.value, 3) != best.get(s.name))
+    return next(changed, scores[0])
 
 
 def _short(text: str) -> str:

@@ -121,7 +121,8 @@ class Saver:
             )
         for name in changed:
             say(
-                f"{name} was {facts['facts'].get(name)}, is {self.facts[name]}: not bit for bit what it would have been"
+                f"{name} was {facts['facts'].get(name)}, is {self.facts[name]}: the result will not be bit-for-bit the "
+                "same"
             )
         vars(self.at).update(vars(TypeAdapter(Position).validate_python(facts)))
         self.window[:] = TypeAdapter(Window).validate_python(facts["window"])
@@ -210,7 +211,7 @@ class Saver:
                 checksums.write_whole(path, model)
                 say(f"{path} was damaged or gone: taken back from {model}")
                 continue
-            say(f"{path} is damaged or gone: done without, so the result is not what it would have been")
+            say(f"{path} is damaged or gone: training continues without it, so the result will differ")
             del self.at.kept[name]
             if path == best:
                 self.at.best, self.at.best_step = None, 0

@@ -38,6 +38,14 @@ class Split:
         self._known = {*known}  # keys of the validation data that are left out of training
         self.chosen: set[str] | None = None
         self._hashed: dict[str, bool] = {}  # every key is asked for three times: to choose, to learn, to store
+        self._last: int | None = None  # hash of the last example that data.most lets in
+        self._hold_out()
+        if config.data.most is not None:
+            self._last = self._within(config.data.most)
+
+    def _hold_out(self) -> None:
+        """Decide what is held out, where no validation data is given."""
+        config, seen = self.config, self.seen
         if self.given:
             return
         unit, file = UNITS[OUTPUTS[config.task].reads], config.data.train[0]
@@ -68,10 +76,32 @@ class Split:
     def _share(self) -> float:
         return min(0.5, self.config.data.held_out / self.seen.count)
 
+    def trained(self, number: int, example: AnyExample) -> bool:
+        """Return True if the example is trained on: it is not held out, and among the first by a hash that data.most
+        lets in; where order is content, among the first."""
+        if self.held_out(number, example):
+            return False
+        return self._last is None or self._order(number, example) <= self._last
+
+    def _order(self, number: int, example: AnyExample) -> int:
+        return number if self.contiguous else zlib.crc32(f"{self.config.training.seed} {number} {example.key}".encode())
+
+    def _within(self, most: int) -> int:
+        """Return the hash of the last of so many examples that are trained on; refuse if there are fewer."""
+        pairs = [*zip(self.seen.numbers, self.seen.examples, strict=True)]
+        found = sorted(self._order(number, example) for number, example in pairs if not self.held_out(number, example))
+        share = len(self.seen.examples) / self.seen.count  # of all examples that the survey kept
+        if most * share > len(found):
+            raise UserError(
+                f"{self.config.data.train[0]}: data.most={most:,}: expected at most the {round(len(found) / share):,} "
+                f"{UNITS[OUTPUTS[self.config.task].reads]}s that are there to train on."
+            )
+        return found[max(0, round(most * share) - 1)]
+
     def learning(self) -> Survey:
-        """Return the survey without what is held out: vocabularies are learned from it."""
+        """Return the survey of what is trained on: vocabularies are learned from it."""
         pairs = zip(self.seen.numbers, self.seen.examples, strict=True)
-        kept = [(number, example) for number, example in pairs if not self.held_out(number, example)]
+        kept = [(number, example) for number, example in pairs if self.trained(number, example)]
         return replace(self.seen, examples=[example for _, example in kept], numbers=[number for number, _ in kept])
 
     def said(self, count: int) -> str:

@@ -14,6 +14,7 @@ import torch
 from regard import config as config_files
 from regard.attention.multihead import unfused
 from regard.config import Config
+from regard.costs import memory
 from regard.data.lines import Fault
 from regard.data.standard_input import kept, spooled
 from regard.data.survey import Survey
@@ -25,7 +26,7 @@ from regard.runs.card import write_card
 from regard.runs.examples import write_examples
 from regard.runs.folder import refuse_unwritable
 from regard.runs.model import Model, load, nothing_in, settings_in
-from regard.training import averaging, choose, memory, warm_start
+from regard.training import averaging, choose, warm_start
 from regard.training import device as devices
 from regard.training.advice import warnings_of, warnings_of_answers
 from regard.training.allocator import keep_memory
@@ -166,6 +167,8 @@ def _started(config: Config, start: Path, run: Path, *, adapt: bool) -> Config:
     if not adapt:
         return settings.override(config, [f"training.start={json.dumps(str(start))}"])
     known = bool(checkpoint.states(run)) and (run / "config.yaml").is_file()
+    if known and not start.is_dir() and str(start) != settings_in(run)[0].training.start:
+        settings_in(start)  # which refuses it
     rate = 1 if known else warm_start.SLOWER
     return warm_start.adapted(config, settings_in(run if known else start)[0], start, rate=rate)
 
@@ -220,7 +223,7 @@ def run_training(
         if world.size > 1 and averaging.normalised(trainer.network):
             progress.say("BatchNorm sees the rows of each process alone: the result depends on how many there are")
         if trainer.resume(progress.say):
-            progress.say(f"going on at step {trainer.at.step:,} of {run}")
+            progress.say(f"resuming at step {trainer.at.step:,} of {run}")
         try:
             trainer.train()
             trainer.finish()

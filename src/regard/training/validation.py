@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.config import Training
 from regard.data.batches import by_budget
 from regard.inputs.input import Row
 from regard.metrics import Score
+from regard.training.position import Position
 
 TIMES = 25  # validations of a run, at regular intervals
 MOST = 1000  # items that a validation looks at: "all" below
@@ -22,6 +24,8 @@ CHEAP = 0.2  # seconds that a validation may take in any case: what depends on a
 SURE = 2  # validations in a row at the ceiling after which training stops: one may be luck
 LASTING = 3  # validations that a warning lasts before it is logged
 FIRST = 10  # steps before the first validation
+PATIENCE = 0.4  # of a training, without a better score, after which it stops
+STEPS = 2500  # of a training, before their number is known
 
 
 class Plan(NamedTuple):
@@ -64,6 +68,51 @@ def due(step: int, every: int, *, fixed: bool) -> bool:
         return True
     times = step / FIRST
     return not fixed and step < every and times >= 1 and times == 2 ** round(math.log2(times))
+
+
+class Plateau(NamedTuple):
+    """The steps and seconds from the last better score to the last validation on all items."""
+
+    steps: int
+    seconds: float
+
+    def too_long(self, at: Position, how: Training) -> bool:
+        """Return True if that is more than the patience: minutes, or steps where the number of steps is given.
+
+        Minutes are minutes of training, which the state holds: a pause between two commands does not count. A training
+        of a given number of steps ends at the same one on any machine.
+        """
+        if how.steps is None and how.minutes is not None:
+            return self.seconds >= 60 * (how.patience or PATIENCE * how.minutes)
+        return self.steps >= (how.patience or PATIENCE * (at.steps or STEPS))
+
+    @property
+    def sentence(self) -> str:
+        """The reason for stopping, as the log says it."""
+        length = f"{self.seconds / 60:.1f} minutes and {self.steps:,} steps"
+        return f"no better score for {length} (see training.patience)"
+
+
+def plateau(at: Position, count: int) -> Plateau:
+    """Return how long the score has been flat; `count` is the number of all items."""
+    for entry in reversed(at.history):
+        if entry["items"] == count and entry["step"] > at.better_step:
+            return Plateau(entry["step"] - at.better_step, 60 * entry["minutes"] - at.better_seconds)
+    return Plateau(0, 0.0)
+
+
+def perfect(at: Position, count: int) -> bool:
+    """Return True if the last validations on all items could not have been better."""
+    last = [entry for entry in at.history if entry.get("items") == count][-SURE:]
+    return len(last) == SURE and all(entry.get("perfect") for entry in last)
+
+
+def early(at: Position, how: Training, count: int) -> str:
+    """Return why a training ends before its time; "" if it does not."""
+    if how.ceiling and perfect(at, count):
+        return f"the score was perfect {SURE} times in a row"
+    since = plateau(at, count)
+    return since.sentence if since.too_long(at, how) else ""
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ from regard.commands.signatures.options import Run
 
 def average(
     run: Run,
-    last: Annotated[int | None, typer.Option(help="how many of the kept checkpoints; all by default")] = None,
+    last: Annotated[int | None, typer.Option(help="number of checkpoints; all that are kept by default")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="RUN", help="a new run folder for the result")] = None,
 ) -> None:  # fmt: skip
     """Average the weights of the last checkpoints into a new run folder.

@@ -12,16 +12,16 @@ from regard.commands.signatures.options import Columns, FileFormat
 def check(
     target: Annotated[list[str], typer.Argument(metavar="DATA… | CONFIG | RUN", help="what to check")],
     valid: Annotated[list[str] | None, typer.Option("--valid", metavar="FILE", help="validation data, as for train")] = None,
-    test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test data, none of which may be in the data")] = None,
-    task: Annotated[str | None, typer.Option("--task", help="what comes out; recognised from the data")] = None,
+    test: Annotated[list[str] | None, typer.Option("--test", metavar="FILE", help="test data, which must not overlap with the training data")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="what comes out: convert, tag, classify, continue, fill …; recognised from the data")] = None,
     format: FileFormat = None,
     columns: Columns = None,
     set: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE…", help="override settings, as for train")] = None,
-    accept: Annotated[bool, typer.Option("--accept", help="take the files of RUN as they are, edited on purpose")] = False,
+    accept: Annotated[bool, typer.Option("--accept", help="accept the files of RUN as they are, edited on purpose")] = False,
 ) -> None:  # fmt: skip
     """Find faults before time is spent: every one as file:line, and what to expect of a training.
 
-    The exit code is 1 where `regard train` with the same options would stop before its first step. Of a run: whether every file is what was written, and whether the model does what every model must.
+    The exit code is 1 where `regard train` with the same options would stop before its first step. Of a run: whether every file matches its checksum, and whether the model does what every model must.
 
     Example: regard check words.tsv --test test.tsv
     """

@@ -14,11 +14,12 @@ def evaluate(
     run: Run,
     data: Annotated[list[str], typer.Argument(metavar="DATA…", help="data with known answers")],
     beam: Annotated[int | None, typer.Option(help="hypotheses kept by the search")] = None,
-    length_penalty: Annotated[float | None, typer.Option(help="score ÷ length to this power")] = None,
-    stride: Annotated[int | None, typer.Option(help="language models: predict so many tokens, then move the window on")] = None,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without case")] = False,
-    by_length: Annotated[bool, typer.Option("--by-length", help="the first metric by length of the source too")] = False,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the answers to this file, a line for each example")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="length penalty: scores are divided by length to this power")] = None,
+    stride: Annotated[int | None, typer.Option(help="language models: move the window on by this many tokens")] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="ignore case in BLEU and chrF")] = False,
+    compounds: Annotated[bool, typer.Option("--compounds", help="also print BLEU with hyphenated compounds split, as published for WMT14 English to German")] = False,
+    by_length: Annotated[bool, typer.Option("--by-length", help="also print the first metric by length of the source")] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the answers to this file, one line per example")] = None,
     pictures: Annotated[Path | None, typer.Option("--pictures", metavar="FOLDER", help="draw the confusion matrix and the pictures most surely labelled wrong")] = None,
     others: Others = None,
     features: Annotated[Path | None, typer.Option("--features", metavar="RUN", help="models that make new things: compare in the features of this classifier")] = None,
@@ -43,7 +44,6 @@ def evaluate(
     with spooled(data) as (files,):
         evaluating.read_as(model, files, format, columns)
         changes |= evaluating.compared_with(model, features, say)
-        report = evaluating.evaluate(
-            model, files, changes, lowercase=lowercase, by_length=by_length, output=output, pictures=pictures
-        )
+        asked = {"lowercase": lowercase, "compounds": compounds, "by_length": by_length}
+        report = evaluating.evaluate(model, files, changes, **asked, output=output, pictures=pictures)
     print(report.as_json() if as_json else report.render())

@@ -8,15 +8,16 @@ from typing import Annotated
 
 import typer
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="folder that `regard train` wrote")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="run folder written by `regard train`")]
 Others = Annotated[
     list[Path] | None,
-    typer.Option("--with", metavar="RUN", help="another run that answers together with this one; may be repeated"),
+    typer.Option("--with", metavar="RUN", help="another run to ensemble with this one; may be repeated"),
 ]
 Engine = Annotated[
     str,
     typer.Option(
-        metavar="torch|ctranslate2|ctranslate2-int8|auto", help="which program searches; auto: the faster one that can"
+        metavar="torch|ctranslate2|ctranslate2-int8|onnx|onnx-int8|auto",
+        help="ctranslate2 searches, onnx labels, tags and fills; auto: the faster one that supports the model",
     ),
 ]
 Nodes = Annotated[
@@ -28,7 +29,7 @@ FileFormat = Annotated[
     typer.Option(
         "--format",
         metavar="FORMAT",
-        help="of the files, if it is recognised wrongly: text, tsv, csv, jsonl, json, parquet, aligned, conll, conllu, labelled, fasttext, dictionary, folders",
+        help="file format, if it is recognised wrongly: text, tsv, csv, jsonl, json, parquet, aligned, conll, conllu, labelled, fasttext, dictionary, folders",
     ),
 ]
 Columns = Annotated[
@@ -39,11 +40,11 @@ Columns = Annotated[
         help="names or numbers of columns: source=2,target=4, source=question+context,target=answer",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="one JSON object")]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 Device = Annotated[
-    str | None, typer.Option(metavar="cpu|cuda|cuda:N|mps", help="what computes; a GPU for training if there is one, else the CPU")
+    str | None, typer.Option(metavar="cpu|cuda|cuda:N|mps", help="device; by default a GPU for training if there is one, else the CPU")
 ]  # fmt: skip
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="say nothing but errors; results are printed")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print only errors and results")]
 
 
 def say(text: str) -> None:

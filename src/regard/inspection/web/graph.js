@@ -15,7 +15,8 @@ class GraphPanel {
   box() {
     const places = this.names.map((_, i) => this.place(i)), ends = (axis) => [Math.min(...places.map((p) => p[axis])), Math.max(...places.map((p) => p[axis]))];
     const [[left, right], [top, bottom]] = [ends(0), ends(1)];
-    return `${left - 0.25} ${top - 0.15} ${right - left + 0.5} ${bottom - top + 0.3}`;
+    this.size = [right - left + 0.5, bottom - top + 0.3];
+    return `${left - 0.25} ${top - 0.15} ${this.size[0]} ${this.size[1]}`;
   }
 
   groups() { return [...new Set(this.scene.groups.filter((group) => group !== null))].sort(); }
@@ -30,6 +31,9 @@ class GraphPanel {
   place(i) { return [this.scene.places[i][0], -this.scene.places[i][1]]; }
 
   show({ chosen, weights, most, struck, removed }) {
+    const { width, height } = this.svg.getBoundingClientRect();
+    const unit = Math.max(this.size[0] / (width || 600), this.size[1] / (height || 400));  // a pixel
+    this.svg.style.setProperty("--pixel", unit.toFixed(6));
     const { scene, names } = this, look = this.square && chosen !== null ? weights : null;
     const incoming = look ? scene.edges.filter(([, to]) => to === chosen).map(([from]) => from) : [];
     const greatest = Math.max(1e-9, ...incoming.map((i) => look[i]));
@@ -39,16 +43,16 @@ class GraphPanel {
       return shape("line", { x1: a[0], y1: a[1], x2: b[0], y2: b[1], class: gone(from, to) ? "gone" : "" });
     });
     const paths = incoming.map((from) => {
-      const share = Math.max(0, look[from] / greatest), width = (0.004 + 0.03 * share).toFixed(4);
+      const share = Math.max(0, look[from] / greatest), width = (unit * (1 + 8 * share)).toFixed(4);
       const attributes = { d: `M${this.place(from)}L${this.place(chosen)}`, "stroke-width": width, "stroke-opacity": (0.25 + 0.75 * share).toFixed(3) };
       return shape("path", gone(from, chosen) ? { ...attributes, class: "gone" } : attributes);
     });
-    const size = names.map((_, i) => (names.length > 60 ? 0.018 : 0.03) * (scene.centres.includes(i) ? 1.5 : 1)
+    const size = names.map((_, i) => unit * (names.length > 60 ? 4 : 7) * (scene.centres.includes(i) ? 1.5 : 1)
       * (this.square || !weights ? 1 : 0.6 + 1.4 * Math.max(weights[i] / most, 0)));
     const labels = names.flatMap((name, i) => {
       const [x, y] = this.place(i), found = [];
-      if (names.length <= 60 || i === chosen || incoming.includes(i)) found.push(shape("text", { x, y: y - size[i] - 0.014 }, short(name, 14)));
-      if (incoming.includes(i)) found.push(shape("text", { x, y: y + size[i] + 0.04, class: "weight" }, look[i].toFixed(2)));
+      if (names.length <= 60 || i === chosen || incoming.includes(i)) found.push(shape("text", { x, y: y - size[i] - 4 * unit }, short(name, 14)));
+      if (incoming.includes(i)) found.push(shape("text", { x, y: y + size[i] + 12 * unit, class: "weight" }, look[i].toFixed(2)));
       return found;
     });
     this.under.replaceChildren(...lines, ...paths);

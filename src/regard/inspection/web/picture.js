@@ -2,13 +2,19 @@
 
 class PicturePanel {
   constructor(side, on) {
-    const { png, rows, columns, ratio } = side.picture, first = side.names.length - rows * columns;
+    const { png, rows, columns, ratio, boxes } = side.picture, first = side.names.length - rows * columns;
     this.first = first;
     this.columns = columns;
     this.things = side.names.map((name, index) => (index < first
       ? button(name, () => {}, { class: "word", tabindex: index ? -1 : 0, "data-index": index })
       : make("button", { type: "button", class: "place", "aria-label": name, tabindex: index ? -1 : 0, "data-index": index })));
-    this.places = make("div", { class: "places" }, ...this.things.slice(first));
+    this.boxes = boxes.map(([left, top, right, bottom]) => {
+      const box = make("div", { class: "box" });
+      const edges = { left, top, width: right - left, height: bottom - top };
+      for (const [name, share] of Object.entries(edges)) box.style[name] = `${(100 * share).toFixed(2)}%`;
+      return box;
+    });
+    this.places = make("div", { class: "places" }, ...this.things.slice(first), ...this.boxes);
     this.places.style.backgroundImage = `url(data:image/png;base64,${png})`;
     this.places.style.gridTemplateColumns = `repeat(${columns}, 1fr)`;
     this.places.style.gridTemplateRows = `repeat(${rows}, 1fr)`;
@@ -18,7 +24,8 @@ class PicturePanel {
   }
 
   // A class token may have most of the weight: the colours are those of the places.
-  show({ chosen, weights, struck }) {
+  show({ chosen, weights, struck, looking }) {
+    this.boxes.forEach((box, index) => box.classList.toggle("looking", index === looking));
     const most = weights ? Math.max(1e-9, ...weights.slice(this.first)) : 1;
     this.things.forEach((thing, index) => {
       const value = weights ? weights[index] : 0, lit = weights && value >= LEAST * most;

@@ -116,6 +116,7 @@ class Looking {
     const sound = this.panels.columns, time = this.shown.times?.[choice.index];
     if (sound instanceof SoundPanel && choice.side === "rows" && time) sound.play(...time);
     this.draw();
+    this.tellCovered();
     this.changed();
   }
 
@@ -213,6 +214,7 @@ class Looking {
       this.panels[side]?.show({
         chosen: choice && (own || both) ? choice.index : null, weights: choice && (!own || both) ? vector : null, most,
         struck: this.struck(side), removed: this.removed(), said: side === "rows" ? said : -1,
+        looking: choice && !own && this.current[choice.side] === "target" ? choice.index : -1,
       });
     }
     if (choice) this.tellChoice(choice);

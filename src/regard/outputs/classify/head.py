@@ -44,10 +44,10 @@ class Pool(nn.Module):
         """(batch, n, width) to (batch, width)."""
         values = states.values
         query = values.new_zeros(values.shape[-1]) if self.query is None else self.query
-        where = states.where().expand(len(values), -1)
+        where = states.where().expand(values.shape[0], -1)
         asked = where.amax(-1, keepdim=True).clamp(min=0)
         mask = masks.padding.on(asked, where)
-        read, _ = self.glimpse(query.expand(len(values), 1, -1), states._replace(positions=where), asked, mask)
+        read, _ = self.glimpse(query.expand(values.shape[0], 1, -1), states._replace(positions=where), asked, mask)
         pooled: Tensor = read.squeeze(1)
         return pooled
 
@@ -63,8 +63,8 @@ class OneState(nn.Module):
         values = states.values
         if not self.last:
             return values[:, 0]
-        ends = states.where().expand(len(values), -1).amax(-1)
-        return values[torch.arange(len(values), device=values.device), ends]
+        ends = states.where().expand(values.shape[0], -1).amax(-1)
+        return values[torch.arange(values.shape[0], device=values.device), ends]
 
 
 def pool(kind: str, width: int, gamma: float = 0.9) -> Pool | OneState:

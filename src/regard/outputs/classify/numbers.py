@@ -27,7 +27,7 @@ from regard.inspection import page
 from regard.inspection.page import Exhibit
 from regard.inspection.view import Drawing, View, refuse_unseeable
 from regard.network import Network
-from regard.outputs.abilities import Learns
+from regard.outputs.abilities import Guesses, Learns
 from regard.outputs.classify.head import square_loss
 from regard.outputs.classify.network import pooled, terms_of
 from regard.outputs.classify.settings import ClassifySettings, choose
@@ -37,7 +37,7 @@ from regard.text.classes import Classes
 SHOWN = 500  # elements that a picture can hold
 
 
-class Estimates(Supervised[float | None], Learns):
+class Estimates(Supervised[float | None], Guesses, Learns):
     """Estimates out, None for an empty row. The classes are the numbers of the training data."""
 
     does, reads = "measures texts", "classify"
@@ -126,6 +126,14 @@ class Estimates(Supervised[float | None], Learns):
         expected = [item.expected for item in items]
         scores = (metrics.pearson, metrics.spearman, metrics.mean_error)
         return [score(answers, expected, samples=samples) for score in scores]
+
+    def guessed(
+        self, passes: Passes, examples: Sequence[Example[Any, str]], held: Held, samples: int
+    ) -> tuple[str, list[metrics.Score]]:
+        """The mean of all numbers."""
+        del passes
+        mean = float(np.mean([metrics.number_of(example.target) for example in examples]))
+        return "mean", self.score(held.items, [self.as_target(mean)] * len(held.items), samples)
 
     # ---- looking --------------------------------------------------------------------------------------------------
 

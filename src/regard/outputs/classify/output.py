@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -26,7 +27,7 @@ from regard.inspection.scenes import refuse_crowd, sketch
 from regard.inspection.view import Drawing, View, refuse_unseeable
 from regard.models.encoder import Each
 from regard.network import Network
-from regard.outputs.abilities import Believes, Chooses, Details, Features, Invariant, Joins
+from regard.outputs.abilities import Believes, Chooses, Details, Features, Guesses, Invariant, Joins
 from regard.outputs.classify.head import ClassifyHead, OneState, label_loss
 from regard.outputs.classify.network import pooled, terms_of
 from regard.outputs.classify.numbers import Estimates
@@ -46,7 +47,7 @@ class Label:
     probabilities: dict[str, float]
 
 
-class Classify(Supervised[Label], Chooses, Joins, Details, Invariant, Features, Believes):
+class Classify(Supervised[Label], Chooses, Joins, Details, Invariant, Features, Believes, Guesses):
     """Labels out. A row that is too long is read in parts, whose probabilities are averaged."""
 
     does, reads = "labels texts", "classify"
@@ -98,7 +99,7 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant, Features, 
         """Refuse to answer together with a model of other labels."""
         del passes, other
         if output.classes.names != self.classes.names:
-            raise UserError(f"{name} has other labels: models answer together that choose from the same ones.")
+            raise UserError(f"{name} has other labels: an ensemble needs models with the same labels.")
 
     def answers(self, passes: Passes, sources: Sequence[Any], how: Any, first: int = 0) -> list[Label]:
         del how, first
@@ -165,6 +166,14 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant, Features, 
             label = self.asked.positive or self.classes.names[-1]  # the most frequent stands first
             found.insert(0, metrics.class_f1(answers, references, label=label, samples=samples))
         return found
+
+    def guessed(
+        self, passes: Passes, examples: Sequence[Example[Any, Any]], held: Held, samples: int
+    ) -> tuple[str, list[metrics.Score]]:
+        """The most frequent label."""
+        del passes
+        best = labels.closed(Counter(example.target for example in examples).most_common(1)[0][0])
+        return "majority", self.score(held.items, [labels.opened(best)] * len(held.items), samples)
 
     def details(self, passes: Passes, items: Sequence[Item], answers: Sequence[str]) -> str:  # noqa: ARG002
         return metrics.render_confusion(*metrics.confusion(answers, _references(items)))

@@ -78,11 +78,11 @@ def choose(seen: Survey, reading: dict[str, Any]) -> Chosen:
         model = {"kind": "deepsets", "width": 256, "dropout": 0.5}
     kinds = len(set(seen.targets))
     reasons = {
-        "model.kind": "half of the texts have more than 100 words: each word alone says enough, and is read fast"
+        "model.kind": "half of the texts have more than 100 words: single words are enough, and fast to read"
         if long
         else "an LSTM learns labels of short texts from few examples better than a Transformer",
         "model.width": f"{seen.count:,} texts, {kinds} labels: width {model['width']}",
-        "model.dropout": f"{seen.count:,} texts are {'few: much' if few else 'many: less'} is dropped in training",
+        "model.dropout": f"{seen.count:,} texts are {'few' if few else 'many'}: {model['dropout']}",
         "output.pooling": "a learned query weighs the words, so that `regard show` tells which ones decided",
     }
     training = {"budget": 1024 if few else 4096, "rate": 1e-3, "warmup": 100}

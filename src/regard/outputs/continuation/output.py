@@ -38,7 +38,7 @@ from regard.models.mechanism import endless
 from regard.models.settings import GptKind, RecurrentLanguageKind
 from regard.models.transformer_xl import transformer_xl
 from regard.network import Network, table_of
-from regard.outputs.abilities import Believes, Details, Invariant, Streams
+from regard.outputs.abilities import Believes, Details, Guesses, Invariant, Streams, Stretches
 from regard.outputs.continuation import settings
 from regard.outputs.continuation.head import ContinueHead
 from regard.outputs.continuation.settings import FARTHER, ContinueSettings
@@ -84,7 +84,7 @@ class Continuation:
     ranked: tuple[tuple[str, float], ...] = ()
 
 
-class Continue(Output[Continuation], Streams, Details, Invariant, Believes):
+class Continue(Output[Continuation], Streams, Details, Invariant, Believes, Guesses, Stretches):
     """Longer texts out. Elements are drawn: the same seed and place in the input give the same continuation."""
 
     does, reads = "continues texts", "continue"
@@ -96,6 +96,7 @@ class Continue(Output[Continuation], Streams, Details, Invariant, Believes):
     )
     measures: ClassVar[frozenset[str]] = frozenset(("stride",))
     contiguous = draws = True
+    length = "output.context"
     how: Draw
 
     def __init__(self, context: int, how: Draw | None = None) -> None:
@@ -274,17 +275,27 @@ class Continue(Output[Continuation], Streams, Details, Invariant, Believes):
         stride = measures.get("stride")
         if stride is not None and not 1 <= stride <= self.context:
             raise UserError(f"The stride is {stride}, expected 1 to {self.context} (output.context).")
-        stream = [int(id) for number, row in enumerate(held.rows) for id in row[0][number > 0 :]]
+        stream = _joined(held)
         nats = _head(passes.network).surprise(passes.network, stream, self.context, stride or self.context)
-        ends = np.flatnonzero(np.asarray(stream[1:]) == END) + 1
-        by_line = np.diff(np.concatenate(([0.0], nats.cumsum()))[ends], prepend=0.0)
-        characters = [item.expected for item in held.items]
-        counts = np.stack([by_line, np.diff(ends, prepend=0), characters], axis=1)
+        counts = _by_line(nats, stream, held.items)
         pieces: list[str] = []
         if quick:
             self.stream(passes, held.items[0].example.source, replace(how, longest=60), pieces.append)
         scores = self._scores(passes, counts, stride or self.context, samples)
         return scores, ["".join(pieces)] if quick else []
+
+    def guessed(
+        self, passes: Passes, examples: Sequence[Example[Any, Any]], held: Held, samples: int
+    ) -> tuple[str, list[metrics.Score]]:
+        """p(x_t) = (count of x_t + 1) / (count of all + alphabet): each element by its frequency alone."""
+        counts = np.ones(_alphabet(passes).size)
+        np.add.at(counts, self.stream_of(passes.input, [example.source for example in examples]), 1)
+        stream = _joined(held)
+        nats = -np.log(counts / counts.sum())[np.asarray(stream[1:])]
+        return "unigram", self._scores(passes, _by_line(nats, stream, held.items), self.context, samples)
+
+    def stretched(self, length: int) -> Continue:
+        return type(self)(length, self.how)
 
     def _scores(self, passes: Passes, counts: NDArray[np.float64], stride: int, samples: int) -> list[metrics.Score]:
         """Return scores from nats, elements and characters of each line; line breaks count as both."""
@@ -363,6 +374,18 @@ class Continue(Output[Continuation], Streams, Details, Invariant, Believes):
         known = torch.arange(steps.shape[-1]) != UNKNOWN  # which is never written
         together = difference(scores(ids)[..., known], steps[..., known], real)
         yield "state: step by step equals all at once", together
+
+
+def _joined(held: Held) -> list[int]:
+    """Return the stream of held-out rows: the last element of a row is the first of the next."""
+    return [int(id) for number, row in enumerate(held.rows) for id in row[0][number > 0 :]]
+
+
+def _by_line(nats: NDArray[np.float64], stream: Sequence[int], items: Sequence[Item]) -> NDArray[np.float64]:
+    """Return nats, elements and characters of each line."""
+    ends = np.flatnonzero(np.asarray(stream[1:]) == END) + 1
+    by_line = np.diff(np.concatenate(([0.0], nats.cumsum()))[ends], prepend=0.0)
+    return np.stack([by_line, np.diff(ends, prepend=0), [item.expected for item in items]], axis=1)
 
 
 def _names(passes: Passes, text: str) -> list[str]:

@@ -25,9 +25,11 @@ class StreamSettings(Section):
 class DrawSettings(Section):
     """Settings of sampling."""
 
-    temperature: float = Field(0.8, gt=0, le=100, description="of drawing: below 1 is more certain")
-    top_k: int | None = Field(None, ge=1, description="draw among the k most probable tokens; empty: all")
-    top_p: float | None = Field(None, gt=0, le=1, description="draw among the most probable that make up p; empty: all")
+    temperature: float = Field(0.8, gt=0, le=100, description="sampling temperature; below 1 is more certain")
+    top_k: int | None = Field(None, ge=1, description="sample among the k most probable tokens; empty: all")
+    top_p: float | None = Field(
+        None, gt=0, le=1, description="sample among the most probable tokens that sum to p; empty: all"
+    )
     longest: int = Field(300, ge=1, le=10**6, description="tokens that are written after a text")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,7 +47,7 @@ from regard.models.settings import ConvolutionPair, OwnEncoder, TransformerPair
 from regard.models.show_attend_tell import show_attend_tell
 from regard.models.transformer import transformer
 from regard.network import Network, table_of
-from regard.outputs.abilities import Believes, Invariant, Joins, Learns, Refuses, Settles
+from regard.outputs.abilities import Believes, Guesses, Invariant, Joins, Learns, Refuses, Settles
 from regard.outputs.convert import settings
 from regard.outputs.convert.ctc import CTC
 from regard.outputs.convert.head import ConvertHead, Written
@@ -59,7 +60,7 @@ PARTS = ("words", *SUB_WORDS)  # levels whose tokens may be parts of a word
 PLACES = 1024  # a draw is governed by its place among so many
 LONGEST = " of it and of its answer (4 × data.longest)"  # tokens that can be shown
 SEVERAL = 32  # sources whose probabilities are computed together
-STRANGE = "models answer together that were trained on the same data with the same settings of tokens"
+STRANGE = "only models with the same data and token settings can be an ensemble"
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Search:
 Engine = Callable[[Passes, list[Row], Search, list[int]], list[list[Conversion]]]
 
 
-class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invariant, Believes):
+class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invariant, Believes, Guesses):
     """Sequences out. `longest` is the most elements of a source."""
 
     does, reads = "converts sequences", "convert"
@@ -239,7 +240,7 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         ) <= most:
             return
         why = f"{held} {table - 1}" if table is not None and most < self.longest else "4 × data.longest"
-        raise UserError(f"The text {text[:30]!r} … is too long: {count:,} tokens, expected at most {most:,} ({why}).")
+        raise UserError(f"The text is too long: {count:,} tokens, expected at most {most:,} ({why}).")
 
     def answers(self, passes: Passes, sources: Sequence[Any], how: Search, first: int = 0) -> list[Conversions]:
         """Return the best answers to each source; an empty source has an empty answer."""
@@ -366,6 +367,14 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         lowercase = self.vocabulary.lowercase
         return metrics.evaluate(answers, references, kind=kind, lowercase=lowercase, samples=samples)
 
+    def guessed(
+        self, passes: Passes, examples: Sequence[Example[Any, str]], held: Held, samples: int
+    ) -> tuple[str, list[metrics.Score]]:
+        """The most frequent answer."""
+        del passes
+        best = Counter(example.target for example in examples).most_common(1)[0][0]
+        return "majority", self.score(held.items, [best] * len(held.items), samples)
+
     # ---- looking --------------------------------------------------------------------------------------------------
 
     def crossing(self, network: Network) -> list[str]:
@@ -423,7 +432,7 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         else:
             one = Conversion(answer, 0.0, 0.0, True, self.vocabulary.encode(answer.strip()))
         if not one.ids and answer is None:
-            raise UserError(f"The model's answer to {text!r} is empty: look at an answer of yours with --answer.")
+            raise UserError("The model's answer is empty: look at an answer of yours with --answer.")
         if not one.ids:
             raise UserError("--answer is empty, expected an answer to look at.")
         refuse_unseeable(text, len(one.ids), self.longest, why=LONGEST)

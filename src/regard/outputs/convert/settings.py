@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from regard.config import Config, Section, Tables
+from regard.data.example import counted
 from regard.data.survey import Survey
 from regard.inputs.input import Chosen
 from regard.models.picture_settings import SourceEncoder, TellKind
@@ -45,9 +46,11 @@ class SearchSettings(Section):
     """Settings of the search."""
 
     beam: int = Field(5, ge=1, le=1000, description="hypotheses kept by the search")
-    length_penalty: float = Field(1.0, ge=0, le=10, description="score ÷ length to this power")
+    length_penalty: float = Field(
+        1.0, ge=0, le=10, description="length penalty: scores are divided by length to this power"
+    )
     factor: float = Field(3.0, gt=0, le=1e6, description="an answer to n tokens has at most factor · (n + 3) + 3")
-    longest: int = Field(256, ge=1, le=10**6, description="most tokens of an answer in any case")
+    longest: int = Field(256, ge=1, le=10**6, description="maximum number of tokens of an answer")
     ctc: float = Field(0.3, ge=0, le=1, description="weight of CTC's prefix scores in the search, where there is CTC")
 
 
@@ -77,14 +80,14 @@ def choose(seen: Survey, reading: dict[str, Any]) -> Chosen:
     reasons |= {
         "model.kind": why,
         "model.width": f"{count:,} pairs: width {model['width']}, layers {model['layers']}",
-        "model.dropout": f"{count:,} pairs are {'few: much' if few else 'many: little'} is dropped in training",
+        "model.dropout": f"{count:,} pairs are {'few' if few else 'many'}: {model['dropout']}",
     }
     if "level" not in reading:
         model.pop("ngrams", None)  # only an alphabet has runs that can be looked up
     if "ngrams" in model:
         reasons["model.ngrams"] = f"{count:,} pairs show many runs of up to {model['ngrams']} letters often"
     if "steps" in training:
-        reasons["training.steps"] = f"{count:,} pairs are learned by then; --steps gives it more or less"
+        reasons["training.steps"] = f"enough for {counted(count, 'pair')}; --steps changes it"
     return {"output": output, "model": model, "training": training}, reasons
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_exporting
 from torch.nn.functional import linear
 
 from regard.backbones.streams import TwoStream
@@ -75,7 +76,7 @@ class PermutedHead(FillHead):
 
 def targets_of(hidden: Tensor) -> Tensor:
     """Return the positions of the hidden elements of each row, (batch, most), filled up with −1."""
-    most = max(1, int(hidden.sum(1).max()))
+    most = hidden.shape[1] if is_exporting() else max(1, int(hidden.sum(1).max()))
     where = torch.arange(hidden.shape[1], device=hidden.device)
     places = torch.where(hidden, where, hidden.shape[1]).sort(1).values[:, :most]
     return places.masked_fill(places == hidden.shape[1], -1)

@@ -253,7 +253,7 @@ class Fill(Output[Filled], Refuses, Poses, Invariant, Believes):
     def refuse(self, passes: Passes, source: Any, how: Asked) -> None:  # noqa: ARG002
         row = self.parse(source)
         if how.n_best > 1 and len(row.blanks) > 1:
-            raise UserError(f"--n-best goes with one blank to a text, found {len(row.blanks)} in {row.text[:60]!r}.")
+            raise UserError(f"--n-best goes with one blank to a text, found {len(row.blanks)}.")
 
     def parse(self, text: str) -> Blanked:
         return parse(text, self.alphabet, self.mask)
@@ -376,7 +376,7 @@ class Fill(Output[Filled], Refuses, Poses, Invariant, Believes):
             raise UserError("--answer: a model that fills in hidden words has no such option; write it into the text.")
         if not row.ids or len(row.ids) > self.longest:
             raise UserError(
-                f"The text {source[:30]!r} has {len(row.ids):,} tokens, expected 1 to {self.longest:,} (data.longest): "
+                f"The text has {len(row.ids):,} tokens, expected 1 to {self.longest:,} (data.longest): "
                 "show a part of it."
             )
         return Filled(row, self._fill(passes, [row]))

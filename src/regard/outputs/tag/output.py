@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import tee
@@ -41,7 +42,7 @@ from regard.models.settings import (
     WindowKind,
 )
 from regard.network import Network
-from regard.outputs.abilities import Believes, Chooses, Details
+from regard.outputs.abilities import Believes, Chooses, Details, Guesses
 from regard.outputs.documents import are_documents, document_network, tokens_of
 from regard.outputs.output import Held, Item, Lines, Looked, Supervised, halves, paired
 from regard.outputs.tag.head import Choice, Independent, Tagged, TagHead
@@ -100,7 +101,7 @@ class Tagging:
         return Tagging(words, tags, self.probabilities + other.probabilities, self.score + other.score)
 
 
-class Tag(Supervised[Tagging], Chooses, Details, Believes):
+class Tag(Supervised[Tagging], Chooses, Details, Believes, Guesses):
     """Rows of tags out. A row that is too long is tagged in parts."""
 
     does, reads = "tags words", "tag"
@@ -265,6 +266,26 @@ class Tag(Supervised[Tagging], Chooses, Details, Believes):
             found, expected = [own for own, _ in rows], [right for _, right in rows]
         return metrics.evaluate(found, expected, kind=kind, samples=samples)
 
+    def guessed(
+        self, passes: Passes, examples: Sequence[Example[Any, str]], held: Held, samples: int
+    ) -> tuple[str, list[metrics.Score]]:
+        """The most frequent tag of each word, where units are words; of all units for others and unknown words."""
+        spoken = passes.input.alphabet is not None
+
+        def units(example: Example[Any, str]) -> list[str]:
+            tags = split_words(example.target)
+            return passes.input.view(example.source).unit_names() if spoken else [""] * len(tags)
+
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        for example in examples:
+            for word, tag in zip(units(example), split_words(example.target), strict=True):
+                if tag != HOLE:
+                    counts[word][tag] += 1
+        overall = sum(counts.values(), Counter()).most_common(1)[0][0]
+        best = {word: tags.most_common(1)[0][0] for word, tags in counts.items()}
+        answers = [" ".join(best.get(word, overall) for word in units(item.example)) for item in held.items]
+        return "unigram" if spoken else "majority", self.score(held.items, answers, samples)
+
     def details(self, passes: Passes, items: Sequence[Item], answers: Sequence[str]) -> str:  # noqa: ARG002
         """Return the confusion matrix, where tags are few enough to look at."""
         if len(self.classes) > CONFUSED:
@@ -342,7 +363,7 @@ class Tag(Supervised[Tagging], Chooses, Details, Believes):
         layers = 1 if few else 2
         model = {"kind": "recurrent", "layers": layers, "width": 256, "heads": 4, "dropout": 0.5 if few else 0.4}
         reasons = {
-            "model.kind": "an LSTM both ways, with self-attention over its states: good at tags from scratch",
+            "model.kind": "a bidirectional LSTM with self-attention over its states: good at tags from scratch",
             "model.width": f"{seen.count:,} sentences and {len(tags)} tags: {layers} layers of 256",
             "output.kind": "the tags are spans (B-, I-, O): a chain keeps them whole"
             if spans

@@ -1,0 +1,229 @@
+"""The lectures' comparisons: `python recipes/comparisons.py run NAME…` makes them, `… page` writes docs/comparisons.md.
+
+Put the data under `data/` where you start them, and make `data/copy` and `data/reverse` with recipes/sequences.py and
+`data/fsdd` with recipes/speech.py. A comparison is one `regard compare`; its result, `comparison.json`, is kept in
+docs/comparisons/, and the page is written from these files alone. What has no result yet is listed as not run.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.comparison import report
+from regard.comparison.symmetries import as_table, symmetries
+
+ROOT = Path(__file__).parent.parent
+RESULTS, PAGE, PICTURES = ROOT / "docs" / "comparisons", ROOT / "docs" / "comparisons.md", ROOT / "docs" / "pictures"
+TINY = "model.width=64 model.hidden=128 model.heads=4 model.layers=2 model.dropout=0"
+SHORT = "training.rate=0.003 training.warmup=50 training.budget=2000 training.smoothing=0"
+KINDS = "sinusoidal,learned,rotary,alibi,t5"
+LETTERS = "--valid data/{0}/valid.tsv --test data/{0}/test.tsv"
+G2P = "data/g2p_sigmorphon2021/fre"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A comparison: its heading, its question, and the arguments of `regard compare`."""
+
+    heading: str
+    question: str
+    arguments: str
+
+
+def _positions(task: str) -> str:
+    return (
+        f"data/{task}/train.tsv {LETTERS.format(task)} --lengths 8,16,32,64 --vary model.position={KINDS} "
+        f"--set model.kind=transformer {TINY} decoding.beam=1 {SHORT} --steps 400 --seeds 2"
+    )
+
+
+def _small(width: int, minutes: int) -> str:
+    return (
+        f"{G2P}_train.tsv.gz --valid {G2P}_dev.tsv.gz --test {G2P}_test.tsv.gz --vary model.kind=transformer,recurrent "
+        f"--set model.width={width} --match parameters --minutes {minutes} --seeds 2"
+    )
+
+
+ALL = {
+    "scores": Asked(
+        "Scores of attention",
+        "An RNN reverses words of up to 8 letters and is tried on up to 16: which score aligns best?",
+        f"data/reverse/train.tsv {LETTERS.format('reverse')} --lengths 8,16 "
+        "--vary model.attention=additive,dot,scaled_dot,bilinear,mlp,mean --set model.kind=recurrent model.width=48 "
+        "model.layers=1 model.dropout=0 training.rate=0.01 training.warmup=20 training.budget=2000 training.smoothing=0 "
+        "--steps 250 --seeds 3",
+    ),
+    "positions_copy": Asked(
+        "Positions: copying",
+        "Trained on up to 8 letters: which kind of positions still copies 2, 4 and 8 times as many?",
+        _positions("copy"),
+    ),
+    "positions_reverse": Asked("Positions: reversing", "The same for reversing.", _positions("reverse")),
+    "positions_shakespeare": Asked(
+        "Positions: text",
+        "A language model of characters, trained with a context of 32, reads 64, 128 and 256.",
+        f"data/lm_tinyshakespeare/input.txt.gz --lengths 32,64,128,256 --vary model.position={KINDS} --set "
+        "model.width=64 model.hidden=256 model.heads=4 model.layers=2 model.dropout=0 data.held_out=400 "
+        "training.budget=1056 --steps 250 --seeds 2",
+    ),
+    "window_tagging": Asked(
+        "Neighbours alone, or self-attention",
+        "A fully connected network over each word and its neighbours, against self-attention and an LSTM: parts of speech.",
+        "data/ud_english_ewt/en_ewt-ud-train.conllu.gz --valid data/ud_english_ewt/en_ewt-ud-dev.conllu.gz "
+        "--test data/ud_english_ewt/en_ewt-ud-test.conllu.gz --vary model.kind=window,transformer,recurrent "
+        "--set model.width=64 data.most=2000 tokens.level=words training.budget=1024 --steps 200 --seeds 3",
+    ),
+    "kinds_text": Asked(
+        "CNN, RNN, attention: text",
+        "Kinds of questions (TREC), with equal numbers of parameters.",
+        "data/cls_trec/TREC.train.all.gz --test data/cls_trec/TREC.test.all.gz --vary "
+        "model.kind=transformer,convolution,recurrent --set model.width=64 data.encoding=latin-1 --match parameters "
+        "--steps 200 --seeds 3",
+    ),
+    "kinds_images": Asked(
+        "CNN, RNN, attention: images",
+        "Clothes (3,000 images of Fashion-MNIST), with equal numbers of parameters; the RNN reads patches in a row.",
+        "data/img_fashion_mnist/train-images-idx3-ubyte.gz --vary model.kind=vit,cnn,recurrent --set model.width=32 "
+        "data.held_out=1000 data.most=3000 training.budget=3136 --match parameters --steps 150 --seeds 2",
+    ),
+    "kinds_audio": Asked(
+        "CNN, RNN, attention: audio",
+        "Spoken digits (FSDD), with equal numbers of parameters.",
+        "data/fsdd/train.tsv --valid data/fsdd/valid.tsv --test data/fsdd/test.tsv --vary "
+        "model.kind=transformer,convolution,recurrent --set model.width=48 data.longest=500 training.budget=1024 "
+        "--match parameters --steps 150 --seeds 2",
+    ),
+    "small_machines": Asked(
+        "LSTM or Transformer on a small machine",
+        "French pronunciation with equal numbers of parameters and steps: quality, and milliseconds for each answer.",
+        f"{G2P}_train.tsv.gz --valid {G2P}_dev.tsv.gz --test {G2P}_test.tsv.gz --vary model.kind=transformer,recurrent "
+        "--set model.width=64 --match parameters --steps 300 --seeds 2",
+    ),
+    **{
+        f"small_machines_{width}_{minutes}": Asked(
+            f"LSTM or Transformer: width {width}, {minutes} minute{'s' * (minutes > 1)}",
+            "About 100,000 (width 64) or 1,000,000 (width 200) parameters.",
+            _small(width, minutes),
+        )
+        for width in (64, 200)
+        for minutes in (1, 5, 20)
+    },
+}
+START = """# Comparisons
+
+Each of these is one command of [`regard compare`](compare.md): equal budgets, several seeds, simple baselines, verdicts
+with intervals. The tables and pictures are written from the results kept in docs/comparisons/ by
+`python recipes/comparisons.py page`; [recipes/comparisons.py](../recipes/comparisons.py) has the commands. The budgets are the
+smallest that tell anything: they say what learns fast, not what is best in the end.
+"""
+CONVOLUTION = """## Attention that is a convolution
+
+A self-attention layer with K² heads and relative positions equals a convolution with a kernel of K × K exactly (Cordonnier
+et al. 2020): head h looks only at the place Δ_h away. [convolution.py](../src/regard/attention/convolution.py) builds the layer from
+a convolution of torch; a test compares values and gradients to 10⁻¹³.
+
+```python
+import torch
+from regard.attention.convolution import as_attention
+
+convolution = torch.nn.Conv2d(3, 8, 3, padding=1)
+x = torch.randn(2, 3, 10, 12)
+assert as_attention(convolution)(x).allclose(convolution(x), atol=1e-5)
+```
+
+![Where the nine heads look from one pixel](pictures/compare_convolution.png)
+"""
+
+
+def run(names: list[str]) -> None:
+    for name in names:
+        command = ["regard", "compare", *shlex.split(ALL[name].arguments), "-o", f"runs/{name}"]
+        print(shlex.join(command), file=sys.stderr)
+        subprocess.run(command, check=True)
+        take(Path("runs") / name, name)
+
+
+def take(folder: Path, name: str) -> None:
+    """Keep the result and the pictures of a comparison in docs/."""
+    RESULTS.mkdir(exist_ok=True)
+    shutil.copy(folder / "comparison.json", RESULTS / f"{name}.json")
+    for picture in (folder / "pictures").glob("*.png"):
+        shutil.copy(picture, PICTURES / f"compare_{name}_{picture.name}")
+
+
+def page() -> str:
+    """Return the page, written from the kept results."""
+    parts, missing = [START], []
+    for name, asked in ALL.items():
+        path = RESULTS / f"{name}.json"
+        if path.is_file():
+            parts.append(_section(name, asked, json.loads(path.read_text(encoding="utf-8"))))
+        else:
+            missing.append(f"- {asked.heading}. {asked.question}\n  `regard compare {asked.arguments} -o runs/{name}`")
+    parts += [CONVOLUTION, _symmetries()]
+    if missing:
+        parts.append("## Not run\n\nThese did not fit into the time that was there:\n\n" + "\n".join(missing) + "\n")
+    return "\n".join(parts)
+
+
+def _section(name: str, asked: Asked, facts: dict[str, Any]) -> str:
+    lines = [f"## {asked.heading}", asked.question, f"**{facts['conclusion']}**", report.table(facts)]
+    lines += [
+        report.by_key(facts, key, what) for key, what in (("lengths", "length"), ("sizes", "examples")) if facts[key]
+    ]
+    lines.append(
+        "\n".join(f"- {line}" for line in (*facts["fairness"], *(f"Warning: {each}." for each in facts["warnings"])))
+    )
+    shown = "lengths.png" if "lengths.png" in facts["pictures"] else "speed.png"
+    if shown in facts["pictures"]:
+        lines.append(f"![{facts['pictures'][shown]}](pictures/compare_{name}_{shown})")
+    return "\n\n".join([*lines, report.made(facts)]) + "\n"
+
+
+def _symmetries() -> str:
+    return (
+        "## Symmetries\n\nWhich architecture commutes with which change of its input, measured:\nmax |F(g x) − g F(x)| ÷ "
+        "max |F(x)| with random weights; a tick where it is rounding alone. Pixels of a periodic grid are also\nelements of a "
+        "set and nodes of a graph, so that each change can be applied to each network "
+        "(`python -m regard.comparison.symmetries`).\n\n" + as_table(symmetries()) + "\n"
+    )
+
+
+def draw_convolution(path: Path) -> None:
+    import torch
+
+    from regard import pictures
+    from regard.attention.convolution import as_attention
+    from regard.pictures.places import places
+
+    torch.manual_seed(0)
+    _, weights = as_attention(torch.nn.Conv2d(1, 1, 3, padding=1)).look(torch.zeros(1, 1, 5, 5))
+    found = weights[0, :, 12].view(9, 7, 7)[:, 1:-1, 1:-1].detach().numpy()
+    names = [f"Δ = ({row}, {column})" for row in (-1, 0, 1) for column in (-1, 0, 1)]
+    pictures.save(places(dict(zip(names, found, strict=True)), (2, 2), columns=3), path)
+
+
+def main() -> None:
+    what, *names = sys.argv[1:] or [""]
+    if what == "run" and names and all(name in ALL for name in names):
+        run(names)
+    elif what == "take" and len(names) == 2 and names[1] in ALL:
+        take(Path(names[0]), names[1])
+    elif what == "page":
+        draw_convolution(PICTURES / "compare_convolution.png")
+        PAGE.write_text(page(), encoding="utf-8")
+    else:
+        raise SystemExit(
+            f"usage: python recipes/comparisons.py run NAME… | take FOLDER NAME | page; names: {', '.join(ALL)}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""detect: a set of boxes, each with a class."""
