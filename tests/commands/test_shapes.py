@@ -38,6 +38,6 @@ def test_the_demo_runs_to_its_pictures(
     shapes.demonstrate(tmp_path / "run", 0.01, count=24, held_out=6)
     said = capsys.readouterr().out
     assert "On 6 held-out pictures: mAP50" in said
-    assert "That is little for 0.01 minutes" in said
+    assert "That is not much for 0.01 minutes" in said
     for name in ("boxes.png", "boxes.html", "precision_recall.png"):
         assert (tmp_path / "run/pictures" / name).stat().st_size > 1000

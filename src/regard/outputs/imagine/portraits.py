@@ -112,7 +112,6 @@ def _neighbours(output: Imagine, named: Mapping[str, Passes], rows: Sequence[Row
     found: dict[int, list[float]] = {}
     for passes in named.values():
         codes = output.means(passes, rows).astype(np.float64)
-        codes /= codes.std(0) + 1e-9
         found[codes.shape[1]] = _nearest(codes)
     sizes = sorted(found)
     generator = np.random.default_rng(metrics.SEED)
@@ -169,7 +168,11 @@ def _attribute(
         made = output.decoded(passes, np.stack([codes[number] + step * (other - one) for step in WALK]))
         cells.append([drawn(passes, values_of(passes, [rows[number]]))[0], *drawn(passes, made)])
     columns = ["original", *(f"{step:+g}" for step in WALK)]
-    return pictures.gallery(cells, columns=columns, title=f"{wanted[0]} + t · ({wanted[1]} − {wanted[0]})")
+    return pictures.gallery(
+        cells,
+        columns=columns,
+        title=f"From {wanted[0]} to {wanted[1]}: z + t · (mean of {wanted[1]} − mean of {wanted[0]})",
+    )
 
 
 def attention_portrait(output: Duels, passes: Passes, answer: str | None) -> Figure:
