@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint types unit soak bench-attention bench-long bench-language bench-train bench-memory bench-decode bench-serve bench-bleu clean
+.PHONY: demo test lint types unit soak bench-attention bench-long bench-images bench-language bench-train bench-memory bench-decode bench-serve bench-bleu clean
 
 demo: .venv/installed
 	$(BIN)/regard demo

@@ -478,7 +478,7 @@ def test_help_is_quick_and_does_without_torch() -> None:
     assert used.ru_utime < 1.0, "seconds; half a second on a machine that does nothing else"
 
 
-@pytest.mark.parametrize("command", ["train", "predict", "evaluate", "show", "check", "average", "demo"])
+@pytest.mark.parametrize("command", ["train", "predict", "evaluate", "show", "check", "compare", "average", "demo"])
 def test_every_command_has_help_with_an_example(cli: Regard, command: str) -> None:
     assert "Example: regard " + command in " ".join(cli.run(command, "--help").split()).replace("echo bonjour | ", "")
 

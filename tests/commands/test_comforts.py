@@ -132,6 +132,9 @@ def test_a_file_is_answered_by_its_sources_or_lines(cli: Regard, letters: Path, 
     (tmp_path / "plain.txt").write_text("\n".join(given) + "\n")
     assert cli.lines("predict", letters / "run", "--file", tmp_path / "plain.txt") == expected
     assert "every line is answered" in cli.said
+    cli.run("predict", letters / "run", "abc", tmp_path / "plain.txt")
+    assert "plain.txt is answered as a text; --file " in cli.said
+    assert "abc is answered" not in cli.said
     cli.run("predict", letters / "run", "abc", "--file", tmp_path / "plain.txt", code=1)
     cli.run("predict", letters / "run", "--file", tmp_path / "none.txt", code=1)
     assert "no such file" in cli.said

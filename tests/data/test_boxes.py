@@ -186,7 +186,7 @@ BAD: dict[str, tuple[Content, str]] = {
     "polygon": (yolo() | {"labels/a.txt": "0 .5 .5 .1 .1 .2 .2\n"}, "a.txt:1: .*polygons and key points are not boxes"),
     "pixels": (yolo() | {"labels/a.txt": "0 50 50 10 10\n"}, "a.txt:1: expected shares of the picture from 0 to 1"),
     "names": (yolo("names: [cat, ["), "data.yaml cannot be read as YAML"),
-    "picture": (coco() | {"a.png": b"no picture"}, "a.png is no picture"),
+    "picture": (coco() | {"a.png": b"no picture"}, "a.png is not a readable picture"),
 }  # fmt: skip
 
 

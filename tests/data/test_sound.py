@@ -297,7 +297,7 @@ def test_labels_of_frames(tmp_path: Path, form: str) -> None:
 def test_damaged_labels_of_frames_are_refused() -> None:
     with pytest.raises(UserError, match="damaged TextGrid"):
         textgrid(LONG[:-40], "a.TextGrid")
-    with pytest.raises(UserError, match="no TextGrid"):
+    with pytest.raises(UserError, match="not a TextGrid"):
         textgrid("hello", "a.TextGrid")
     with pytest.raises(UserError, match=r"a.lab:2: expected `start end label`"):
         label_lines("0 1 a\nx y b\n", "a.lab", 8000, 2.0)

@@ -356,7 +356,7 @@ def test_boxes_are_learned_shown_and_refused_in_sentences(tmp_path: Path) -> Non
     with zipfile.ZipFile(path) as archive:
         sent = model.task.input.open(archive.read("00003.png"), "image/png")  # as a server gets it
     assert model.answers([sent], threshold=0.0)[0].boxes == found.boxes
-    shaped = _shaped(model.task.output.as_json(found), "detect", {})[0]
+    shaped = _shaped(model.task.output.as_json(found), {"task": "detect"}, {})[0]
     assert shaped["box"]["xmax"] == round(found.boxes[found.kept[0]].right)
     assert {*shaped} == {"label", "score", "box"}
     with np.load(show(model, [asked], tmp_path / "shown.npz")) as numbers:

@@ -2,10 +2,13 @@
 
 import json
 import re
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from selenium.webdriver import ActionChains, Chrome, Keys
@@ -251,6 +254,43 @@ def test_runs_are_listed_with_their_curves(driver: Chrome, tmp_path: Path) -> No
         )
         assert server.client.get("/page/run", params={"name": "../../etc"}).status_code == 404
         driver.get("about:blank")
+
+
+class BelowPath(BaseHTTPRequestHandler):
+    """A proxy that knows the server below /x/y/ alone."""
+
+    url = ""
+
+    def _pass(self) -> None:
+        if not self.path.startswith("/x/y/"):
+            self.send_error(404)
+            return
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        kind = {"content-type": self.headers.get("content-type", "text/plain")}
+        found = httpx.request(self.command, self.url + self.path[4:], content=body, headers=kind, timeout=60)
+        self.send_response(found.status_code)
+        for key in ("content-type", "content-security-policy"):
+            self.send_header(key, found.headers.get(key, ""))
+        self.end_headers()
+        self.wfile.write(found.content)
+
+    do_GET = do_POST = _pass
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@needs_browser
+def test_the_page_works_below_a_path(chrome: Chrome, server: Server) -> None:
+    BelowPath.url = server.url
+    with ThreadingHTTPServer(("127.0.0.1", 0), BelowPath) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        chrome.get(f"http://127.0.0.1:{proxy.server_port}/x/y/#model=classify&text=good+film")
+        until(chrome, "return globalThis.live?.restoring === false")
+        assert chrome.find_element(By.CSS_SELECTOR, ".answer li").text
+        assert len(chrome.find_elements(By.CSS_SELECTOR, ".columns .word")) == 2
+        chrome.get("about:blank")
+        chrome.get_log("browser")  # an icon is asked for above the path
+        proxy.shutdown()
 
 
 def test_a_server_with_tokens_shows_the_page_and_nothing_else(tmp_path: Path) -> None:

@@ -19,12 +19,14 @@ from regard.inputs.input import readable
 from regard.outputs.convert.output import PLACES
 from regard.runs import model as runs
 from regard.runs.build import form_of
+from regard.runs.folder import quoted
 from regard.runs.model import Model
 from regard.training import device as devices
 from regard.training.allocator import keep_memory
 from regard.training.distributed import World, together
 
 INPUT = "standard input"  # as complaints name it
+NAME = 256  # characters of a text that may be the name of a file
 AHEAD = PLACES  # lines taken together at most
 UNCHANGED = {"n_best": 1, "minimum": 0, "embeddings": False}  # what these options are unless somebody gives them
 RANGES = {
@@ -94,6 +96,9 @@ def texts(
     """Return the texts to answer, in chunks, and the name by which lines are counted: those given, those of a file, or
     the lines of standard input."""
     if given:
+        for name in given:
+            if len(name) < NAME and Path(name).is_file() and isinstance(model.task.input.read(name), str):
+                say(f"{name} is answered as a text; --file {quoted(name)} answers what the file holds")
         return iter([list(given)]), ""
     if file is None:
         return standard_input(skip_faults=skip_faults), INPUT

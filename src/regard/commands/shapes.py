@@ -136,7 +136,7 @@ def _report(model: Model, test: Path, minutes: float) -> None:
     print(f"\nOn {len(held.items):,} held-out pictures: {', '.join(values)}")
     print(model.task.details(held.items, answers))
     if scores[0].value < ENOUGH:
-        print(f"That is little for {minutes:g} minutes: this machine is slow or busy. Give it more with --minutes.")
+        print(f"That is not much for {minutes:g} minutes: this machine is slow or busy. Give it more with --minutes.")
     folder = model.folder / "pictures"
     folder.mkdir(exist_ok=True)
     fullest = sorted(range(len(held.items)), key=lambda i: -len(parsed(held.items[i].expected[0])))[:8]

@@ -22,6 +22,7 @@ from regard.comparison.variants import Variant
 from regard.comparison.workers import Work, work_on
 from regard.config import Config
 from regard.errors import UserError
+from regard.inputs.input import Use
 from regard.outputs import OUTPUTS
 from regard.outputs.abilities import Stretches
 from regard.runs import checksums, settings
@@ -165,8 +166,9 @@ def _settled(asked: Comparison, changes: Sequence[str]) -> Config:
     )
     output = OUTPUTS[config.task]
     if asked.lengths:
+        first_length = asked.lengths[0] + (output.use is Use.SOURCE)  # the end of a target counts too
         key = output.length if issubclass(output, Stretches) else "data.longest"
-        config = settings.override(config, [f"{key}={asked.lengths[0]}"])
+        config = settings.override(config, [f"{key}={first_length}"])
     try:
         return settings.override(config, [*files.set, *changes])  # another kind of model begins with its own settings
     except UserError as error:

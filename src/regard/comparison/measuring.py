@@ -115,16 +115,16 @@ def _by_length(model: Model, held: Held, lengths: Sequence[int]) -> Iterator[tup
     reads = task.most
     before = 0
     for length in lengths:
-        try:
-            if isinstance(output, Stretches):
-                task.output = output.stretched(length)
-                yield length, task.evaluate(held, samples=0)[0][0].value
-                continue
-            some = _between(model, held, before, length)
+        some = held if isinstance(output, Stretches) else _between(model, held, before, length)
+        changes: dict[str, Any] = {}
+        if isinstance(output, Stretches):
+            task.output = output.stretched(length)
+        else:
             task.most = max(reads, 2 * length) if task.network.longest is None else reads
-            changes: dict[str, Any] = {"longest": 4 * length} if "longest" in output.options else {}
+            changes = {"longest": 4 * length} if "longest" in output.options else {}
+        try:
             yield length, task.evaluate(some, samples=0, **changes)[0][0].value
-        except (UserError, IndexError):
+        except ValueError:  # a learned table of positions ends
             yield length, None
         finally:
             task.output, task.most, before = output, reads, length

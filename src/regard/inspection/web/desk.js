@@ -90,8 +90,8 @@ class Desk {
   }
 
   taken(bytes, type, name) {
-    this.bytes = { bytes, type };
     const address = URL.createObjectURL(new Blob([bytes], { type }));
+    this.bytes = { bytes, type, address };
     const shown = type.startsWith("image/") ? [make("img", { alt: "", src: address })] : type.startsWith("audio/") ? [make("audio", { controls: true, src: address })] : [];
     this.preview.replaceChildren(...shown, make("span", {}, short(name, 60)));
   }
@@ -148,10 +148,10 @@ class Desk {
       const time = `${Math.round(performance.now() - began)} ms`;
       this.asked = asked;
       if (answer && this.facts.streams) this.answer.append(make("p", { class: "heading" }, time));
-      else this.answer.replaceChildren(...answered(found.answer), make("p", { class: "heading" }, time));
+      else this.answer.replaceChildren(...answered(found.answer, this.bytes?.address), make("p", { class: "heading" }, time));
       if (!answer) this.edited.value = best(found.answer);
       else if (this.facts.streams) this.edited.value = answer;
-      this.force.hidden = !found.example || this.facts.task === "fill";
+      this.force.hidden = !found.example || this.facts.task === "fill" || !(answer || best(found.answer));
       this.sight.root.hidden = !found.example;
       if (found.example) this.sight.open([found.example], state);
       else if (found.fault) this.answer.append(make("p", { class: "heading" }, found.fault));
