@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.attention import Context
 from regard.attention.positions import LearnedTable
+from regard.attention.shortened import LengthProjection
 from regard.inputs.input import Batch, Source
 
 BETAS = (0.9, 0.98)  # of Adam's running means
@@ -105,8 +106,10 @@ class Network(nn.Module):
 
     @property
     def longest(self) -> int | None:
-        """The most positions there are, where they are a learned table."""
-        return min((len(part.table) for part in self.modules() if isinstance(part, LearnedTable)), default=None)
+        """The most positions there are, where they are a learned table or the length is projected (Linformer)."""
+        tables = [len(part.table) for part in self.modules() if isinstance(part, LearnedTable)]
+        projected = [part.weight.shape[1] for part in self.modules() if isinstance(part, LengthProjection)]
+        return min(tables + projected, default=None)
 
 
 @runtime_checkable
