@@ -197,8 +197,8 @@ def attention_portrait(output: Duels, passes: Passes, answer: str | None) -> Fig
             (3 * side // 4, side // 2),
         ):
             cells[-1].append(_marked(thing, weights[place[0] * side + place[1]].reshape(side, side), place))
-    columns = ["made", "from top", "from left", "from middle", "from bottom"]
-    return pictures.gallery(cells, columns=columns, title="Where the generator looked (red: from here)")
+    columns = ["made", "top", "left", "middle", "bottom"]
+    return pictures.gallery(cells, columns=columns, title="Where the generator looked from the red place")
 
 
 def _marked(thing: NDArray[np.uint8], weights: NDArray[Any], place: tuple[int, int]) -> NDArray[np.uint8]:
