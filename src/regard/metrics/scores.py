@@ -34,10 +34,17 @@ _LABELS = {
     "spearman": "Spearman correlation",
     "span_f1": "span F1",
     "segment_f1": "segment F1",
+    "negative_elbo": "negative ELBO",
+    "kl_divergence": "KL divergence",
+    "frechet_distance": "Fréchet distance",
+    "frechet_floor": "Fréchet distance, floor",
+    "frechet_ceiling": "Fréchet distance, ceiling",
     "map50": "mAP50",
     "map50_95": "mAP50:95",
 }  # the others are called what their names say
-_DECIMALS = {"cross_entropy": 4, "bits_per_character": 4, "perplexity": 3}  # 2 for all others
+_DECIMALS = {"cross_entropy": 4, "bits_per_character": 4, "perplexity": 3, "squared_error": 4} | dict.fromkeys(
+    ("frechet_distance", "frechet_floor", "frechet_ceiling"), 4
+)  # 2 for all others
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ class Invents(ABC):
 
     @abstractmethod
     def near(self, passes: Passes, source: Any, count: int, noise: float, seed: int) -> NDArray[Any]:
-        """Return things whose codes differ by `noise` from that of a source, in deviations of codes."""
+        """Return things whose codes differ from that of a source by noise of this deviation."""
 
     @abstractmethod
     def between(self, passes: Passes, one: Any, other: Any, count: int) -> NDArray[Any]:

@@ -35,7 +35,7 @@ def predict(
     file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="answer the sources of a data file, or every line of a text file")] = None,
     n: Annotated[int | None, typer.Option("--n", metavar="N", help="models that make new things: so many of them")] = None,
     near: Annotated[str | None, typer.Option("--near", metavar="THING", help="new things near this one, by --noise")] = None,
-    noise: Annotated[float, typer.Option("--noise", help="how far from --near, in deviations of codes")] = 0.5,
+    noise: Annotated[float, typer.Option("--noise", help="deviation of the noise that is added to the code of --near")] = 0.5,
     between: Annotated[tuple[str, str] | None, typer.Option("--between", metavar="A B", help="new things on the way from A to B")] = None,
     label: Annotated[str | None, typer.Option("--label", help="new things of this class")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write new things to this file: .png, .npz, or .txt")] = None,

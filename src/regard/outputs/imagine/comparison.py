@@ -16,8 +16,8 @@ from regard.metrics import likeness
 from regard.outputs.abilities import FeatureSpace
 from regard.outputs.output import Held, halves
 
-MOST = 5000  # things of each set
-FEWEST = 8  # things whose covariance says something
+MOST = 3000  # things of each set
+FEWEST = 4  # things whose covariance says something
 
 
 def spread_over(items: Sequence[Any], most: int) -> list[Any]:

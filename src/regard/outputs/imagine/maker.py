@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, final
 
@@ -23,7 +24,7 @@ from regard.inference.passes import Passes
 from regard.inputs.input import RESTORED, Batch, Input, Restores, Row, Use
 from regard.outputs.abilities import Invents, Learns, Portrays, Refuses, Warns
 from regard.outputs.imagine.settings import ImagineSettings
-from regard.outputs.output import Item, Lines, Output, halves, paired
+from regard.outputs.output import CHUNK, Item, Lines, Output, halves
 
 FILE = "things.json"
 
@@ -93,22 +94,12 @@ class Maker(Output[Imagined], Learns, Refuses, Invents, Portrays, Warns):
     @final
     def rows(self, input: Input[Any], examples: Iterator[Example[Any, Any]]) -> Iterator[Row]:
         numbers = {name: number for number, name in enumerate(self.things.labels)}
-
-        def checked() -> Iterator[Example[Any, Any]]:
-            yield from examples
-
-        def labels(some: Sequence[Example[Any, Any]]) -> Iterable[Row]:
-            kept.extend(some)
-            return ((np.array([numbers.get(str(example.target), 0)], np.uint16),) for example in some)
-
-        kept: list[Example[Any, Any]] = []
-        for number, row in enumerate(paired(input, labels, checked())):
-            if np.shape(row[0]) != self.things.row:
-                example = kept[number]
-                raise UserError(
-                    f"{example.file}:{example.line}: {self._other_shape(row)}; bring all examples to one length."
-                )
-            yield row
+        while chunk := list(islice(examples, CHUNK)):
+            for example, row in zip(chunk, input.encode([each.source for each in chunk]), strict=True):
+                if np.shape(row[0]) != self.things.row:
+                    where = f"{example.file}:{example.line}" if example.line else example.file
+                    raise UserError(f"{where}: {self._other_shape(row)}; bring all examples to one length.")
+                yield (*row, np.array([numbers.get(str(example.target), 0)], np.uint16))
 
     def _other_shape(self, row: Row) -> str:
         expected, found = (" × ".join(map(str, shape)) for shape in (self.things.row, np.shape(row[0])))

@@ -112,7 +112,6 @@ def _neighbours(output: Imagine, named: Mapping[str, Passes], rows: Sequence[Row
     found: dict[int, list[float]] = {}
     for passes in named.values():
         codes = output.means(passes, rows).astype(np.float64)
-        codes /= codes.std(0) + 1e-9
         found[codes.shape[1]] = _nearest(codes)
     sizes = sorted(found)
     generator = np.random.default_rng(metrics.SEED)
@@ -169,7 +168,11 @@ def _attribute(
         made = output.decoded(passes, np.stack([codes[number] + step * (other - one) for step in WALK]))
         cells.append([drawn(passes, values_of(passes, [rows[number]]))[0], *drawn(passes, made)])
     columns = ["original", *(f"{step:+g}" for step in WALK)]
-    return pictures.gallery(cells, columns=columns, title=f"{wanted[0]} + t · ({wanted[1]} − {wanted[0]})")
+    return pictures.gallery(
+        cells,
+        columns=columns,
+        title=f"From {wanted[0]} to {wanted[1]}: z + t · (mean of {wanted[1]} − mean of {wanted[0]})",
+    )
 
 
 def attention_portrait(output: Duels, passes: Passes, answer: str | None) -> Figure:
@@ -194,8 +197,8 @@ def attention_portrait(output: Duels, passes: Passes, answer: str | None) -> Fig
             (3 * side // 4, side // 2),
         ):
             cells[-1].append(_marked(thing, weights[place[0] * side + place[1]].reshape(side, side), place))
-    columns = ["made", "from top", "from left", "from middle", "from bottom"]
-    return pictures.gallery(cells, columns=columns, title="Where the generator looked (red: from here)")
+    columns = ["made", "top", "left", "middle", "bottom"]
+    return pictures.gallery(cells, columns=columns, title="Where the generator looked from the red place")
 
 
 def _marked(thing: NDArray[np.uint8], weights: NDArray[Any], place: tuple[int, int]) -> NDArray[np.uint8]:
