@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+from PIL import Image
 
 import regard
 from regard.commands import shapes
@@ -57,6 +58,14 @@ MORE = {
     ],
     ("patches", "convert"): ["encoder.width=8", "model.heads=2", "model.hidden=16"],
     ("patches", "classify"): ["patches.mixup=0.4", "patches.colour=0.1", "model.norm=batch"],
+    ("clips", "convert"): [
+        "encoder.width=16",
+        "encoder.heads=2",
+        "encoder.hidden=16",
+        "model.heads=2",
+        "clips.shift=0.1",
+    ],
+    ("clips", "classify"): ["model.heads=2", "model.hidden=16", "clips.erase=0.5"],
     ("nodes", "convert"): ["encoder.dropout=0"],
     ("patches", "detect"): [
         "encoder.width=16", "encoder.layers=1", "encoder.dropout=0.1", "model.hidden=16", "model.queries=6",
@@ -117,6 +126,31 @@ def images(captions: bool) -> Callable[[random.Random], bytes]:
             targets.append(f"a {'dark' if shade < 100 else 'bright'} {name} bar" if captions else name)
         file = io.BytesIO()
         np.savez(file, images=pixels, **{"captions" if captions else "labels": np.array(targets)})
+        return file.getvalue()
+
+    return made
+
+
+def clips(captions: bool) -> Callable[[random.Random], bytes]:
+    """A bar that moves left or right in two or three frames, in an archive of animated files."""
+
+    def made(chosen: random.Random) -> bytes:
+        file, table = io.BytesIO(), ["file_name,caption\n"]
+        with zipfile.ZipFile(file, "w") as archive:
+            for i in range(60):
+                way, shade = ("left", "right")[i % 2], chosen.choice((90, 250))
+                images = []
+                for t in range(chosen.randint(2, 3)):
+                    pixels = np.zeros((12, 12), np.uint8)
+                    place = 4 + (t if way == "right" else -t)
+                    pixels[2:10, place : place + 3] = shade
+                    images.append(Image.fromarray(pixels))
+                content = io.BytesIO()
+                images[0].save(content, "GIF", save_all=True, append_images=images[1:], duration=100)
+                archive.writestr(f"{i}.gif" if captions else f"{way}/{i}.gif", content.getvalue())
+                table.append(f"{i}.gif,a {'dark' if shade < 100 else 'bright'} bar goes {way}\n")
+            if captions:
+                archive.writestr("metadata.csv", "".join(table))
         return file.getvalue()
 
     return made
@@ -190,6 +224,7 @@ def many_reds(colours: list[str]) -> str:
 
 TOYS: dict[str, dict[str, Callable[[random.Random], str | bytes]]] = {
     "patches": {"convert": images(True), "classify": images(False), "imagine": images(False), "detect": crowds},
+    "clips": {"convert": clips(True), "classify": clips(False)},
     "frames": {name: sounds(name) for name in ("convert", "classify", "tag")},
     "tokens": {"convert": pairs, "classify": labels, "tag": tags, "continue": lines},
     "series": {
@@ -206,7 +241,7 @@ TOYS: dict[str, dict[str, Callable[[random.Random], str | bytes]]] = {
         "tag": graphs(lambda draw, c, e: ring(c, e, [None if draw.random() < 0.2 else f"{x}er" for x in c])),
     },
 }
-SUFFIX = {"series": ".csv", "patches": ".npz", "frames": ".zip", "nodes": ".json"}
+SUFFIX = {"series": ".csv", "patches": ".npz", "frames": ".zip", "clips": ".zip", "nodes": ".json"}
 
 
 def toy(folder: Path, source: str, task: str) -> Path:
@@ -326,7 +361,7 @@ def draw_nothing() -> None:
     MORE["patches", "classify"] = [*MORE["patches", "classify"], "model.norm=group"]  # BatchNorm is each process's own
     MORE["patches", "detect"] = [*MORE["patches", "detect"], "encoder.dropout=0", "model.denoising=0"]
     MORE["patches", "imagine"] = [*MORE["patches", "imagine"], "output.kind=autoencoder"]  # a VAE draws its codes
-    for source in ("patches", "frames"):
+    for source in ("patches", "frames", "clips"):
         MORE[source, "convert"] = [*MORE[source, "convert"], "encoder.dropout=0"]
 
 

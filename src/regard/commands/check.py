@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from regard.costs import memory
 from regard.data.check import DataReport, Part, check_parts
 from regard.data.check_images import ImageReport, check_images
 from regard.data.check_sound import SoundReport, check_recordings
+from regard.data.clips import strip_of
 from regard.data.example import UNITS, Example
 from regard.data.format import Format
 from regard.data.lines import OnFault
@@ -67,6 +69,7 @@ def check(
 
 LOOKS: dict[str, Callable[..., DataReport | ImageReport | SoundReport]] = {
     "patches": check_images,
+    "clips": partial(check_images, look=strip_of),
     "frames": check_recordings,
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -17,6 +17,7 @@ from regard.errors import UserError
 
 OVERSIZED, LARGE = 4, 256  # times the median of the longer sides, and pixels at least
 SHOWN_LABELS = 20
+Look = Callable[[ImageHandle], Pixels]
 
 
 @dataclass
@@ -67,10 +68,13 @@ class ImageReport:
         return "\n".join(lines)
 
 
-def check_images(train: Part, others: Sequence[Part], encoding: str, read: Read) -> ImageReport:
-    """Decode every picture once and report on all of them; those of other parts must not be in the training data."""
+def check_images(train: Part, others: Sequence[Part], encoding: str, read: Read, look: Look = decoded) -> ImageReport:
+    """Decode every picture once and report on all of them; those of other parts must not be in the training data.
+
+    `look` returns the pixels of a picture, or of what else is seen.
+    """
     report = ImageReport(train.form)
-    gathered = _Gathering(report)
+    gathered = _Gathering(report, look)
     for part in (train, *others):
         gathered.add(part, encoding, read)
     gathered.find_oversized()
@@ -85,8 +89,8 @@ def labels_in(target: str, task: str) -> list[str]:
 class _Gathering:
     """The content of pictures by their hashes, and their sizes."""
 
-    def __init__(self, report: ImageReport) -> None:
-        self.report = report
+    def __init__(self, report: ImageReport, look: Look) -> None:
+        self.report, self.look = report, look
         self.known: dict[bytes, tuple[ImageHandle, str, str]] = {}  # the first of equal pictures, its target and part
         self.sizes: list[tuple[ImageHandle, int]] = []
 
@@ -104,7 +108,7 @@ class _Gathering:
                 continue
             seen.add(example.source)
             try:
-                pixels = decoded(example.source)
+                pixels = self.look(example.source)
             except UserError as error:
                 what = str(error).removeprefix(f"{example.file} ")
                 stop(Fault(example.file, example.line, what, "unreadable pictures"))

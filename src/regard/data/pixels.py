@@ -11,6 +11,7 @@ import os
 import struct
 import warnings
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +31,7 @@ SUFFIXES = (
 MOST_PIXELS = 2**26  # of one picture: 8,192 × 8,192
 MOST_SIDE = 2**16
 MOST_BYTES = 2**28  # of one picture file
+MOST_FRAMES, MOST_MOVING = 10_000, 2**29  # frames of an animated picture, and pixels of all of them
 MOST_ARRAY = 2**34  # bytes of an array of pictures
 IDX_BYTES = 0x08  # the type of an IDX file whose numbers are bytes
 Pixels = NDArray[np.uint8]  # (rows, columns, channels)
@@ -166,6 +168,40 @@ def decoded(picture: ImageHandle, least: int | None = None) -> Pixels:
         except Exception as error:
             what = "truncated" if "truncated" in str(error).lower() else "damaged"
             raise UserError(f"{picture} is {what} ({error or type(error).__name__}).") from error
+
+
+def frame_count(picture: ImageHandle) -> int:
+    """Return the number of frames of a picture file: 1 unless it is animated."""
+    if picture.index >= 0:
+        return 1
+    with _opened(picture) as image:
+        try:
+            count = int(getattr(image, "n_frames", 1))
+        except Exception as error:  # decoders raise what they like
+            raise UserError(f"{picture} is damaged ({error or type(error).__name__}).") from error
+        if count > MOST_FRAMES or count * image.size[0] * image.size[1] > MOST_MOVING:
+            raise UserError(
+                f"{picture} is too long: expected at most {MOST_FRAMES:,} frames of {MOST_MOVING:,} pixels in all, got "
+                f"{count:,} of {image.size[0]:,} × {image.size[1]:,}."
+            )
+        return count
+
+
+def frames_at(picture: ImageHandle, numbers: Sequence[int]) -> list[Pixels]:
+    """Return some frames of an animated picture, by number."""
+    found = []
+    with _opened(picture) as image:
+        for number in numbers:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    image.seek(number)
+                    found.append(_eight_bits(image.copy()))
+            except MemoryError:
+                raise
+            except Exception as error:
+                raise UserError(f"{picture}: frame {number} is damaged ({error or type(error).__name__}).") from error
+    return found
 
 
 def _eight_bits(image: Image.Image) -> Pixels:

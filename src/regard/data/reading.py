@@ -14,6 +14,7 @@ from regard.data.aligned import read_aligned
 from regard.data.box_forms import READERS as BOX_READERS
 from regard.data.box_forms import read_boxes
 from regard.data.class_folders import read_class_folders
+from regard.data.clips import FRAME_LIST, FRAMES, read_frame_list, read_frames
 from regard.data.example import Example, TextExample
 from regard.data.format import SAMPLE_LINES, Format
 from regard.data.graphs import read_graph_tables, read_graphs
@@ -111,6 +112,8 @@ READERS: dict[str, Callable[[Path | str, Format, OnFault, str], Iterator[Example
     "text": read_plain,
     "picture folders": read_folders,
     "picture list": read_list,
+    FRAMES: read_frames,
+    FRAME_LIST: read_frame_list,
     **dict.fromkeys(BOX_READERS, read_boxes),
     "pictures": read_alone,
     "idx": read_idx,

@@ -12,6 +12,7 @@ from regard.data.lines import UTF_8, Fault, OnFault, refuse
 from regard.data.reading import read_examples
 from regard.data.recognition import Files
 from regard.errors import UserError
+from regard.inputs.clips import Clips
 from regard.inputs.frames import Frames
 from regard.inputs.input import Input
 from regard.inputs.nodes import Nodes
@@ -21,6 +22,7 @@ from regard.inputs.tokens import Tokens
 # In the order in which they are tried on a file: text last, for everything can be read as text.
 INPUTS: dict[str, type[Input[Any]]] = {
     "nodes": Nodes,
+    "clips": Clips,
     "patches": Patches,
     "frames": Frames,
     "tokens": Tokens,

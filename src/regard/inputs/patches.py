@@ -23,7 +23,7 @@ from regard.data.box_forms import recognise_boxes
 from regard.data.draws import Draws
 from regard.data.format import Format
 from regard.data.images import INPUT, recognise_images
-from regard.data.pixels import ImageHandle, count_of, decoded, fault_of, fitted, fitting, named, size_of
+from regard.data.pixels import ImageHandle, Pixels, count_of, decoded, fault_of, fitted, fitting, named, size_of
 from regard.data.recognition import Files
 from regard.data.store import Field
 from regard.data.survey import Survey
@@ -117,15 +117,7 @@ class Patches(Input[ImageHandle], Opens, Framed, Restores[ImageHandle], Covers):
     @classmethod
     def load(cls, folder: Path, how: PictureSettings, use: Use, names: Mapping[str, str]) -> Self:
         del use
-        path = folder / names.get("pixels.json", "pixels.json")
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            mean, deviation = ([float(x) for x in found[key]] for key in ("mean", "deviation"))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} is damaged ({error}): restore it, or train again.") from error
-        if not len(mean) == len(deviation) == how.channels or not all(x > 0 for x in deviation):
-            raise UserError(f"{path}: expected mean and deviation of {how.channels} channels: restore it.")
-        return cls(how, mean, deviation)
+        return cls(how, *statistics_in(folder / names.get("pixels.json", "pixels.json"), how.channels))
 
     def contents(self) -> dict[str, bytes]:
         found = {"mean": self.mean, "deviation": self.deviation}
@@ -243,19 +235,13 @@ class Patches(Input[ImageHandle], Opens, Framed, Restores[ImageHandle], Covers):
 
     def coverable(self, source: ImageHandle, view: View) -> list[Coverable]:  # noqa: ARG002
         """Return the places of the network's grid."""
-        rows, columns = view.grid or (0, 0)
-        first = len(view.names) - rows * columns
-        return [Coverable(view.names[i], (i,)) for i in range(first, len(view.names))]
+        return places_of(view)
 
     def cover(self, source: ImageHandle, view: View, part: Coverable) -> ImageHandle:
         """Return the picture with the mean colour of the training data at a place."""
         from PIL import Image
 
-        assert view.grid is not None
-        pixels, (rows, columns), size = self._pixels(source)[0].copy(), view.grid, self.how.size
-        row, column = divmod(part.vectors[0] - (len(view.names) - rows * columns), columns)
-        down, across = ((n * size // of, (n + 1) * size // of) for n, of in ((row, rows), (column, columns)))
-        pixels[slice(*down), slice(*across)] = np.round(255 * np.asarray(self.mean))
+        pixels = covered(self._pixels(source)[0], view, part, self.mean)
         file = io.BytesIO()
         Image.fromarray(pixels[..., 0] if self.how.channels == 1 else pixels).save(file, "PNG")
         return ImageHandle(str(source), content=file.getvalue())
@@ -266,6 +252,38 @@ class Patches(Input[ImageHandle], Opens, Framed, Restores[ImageHandle], Covers):
     def length(self, source: ImageHandle) -> int:
         """Return the number of pixels of the longer side."""
         return max(size_of(source)[:2]) if source.path else 0
+
+
+def places_of(view: View) -> list[Coverable]:
+    """Return the places of a picture that can be covered."""
+    rows, columns = view.grid or (0, 0)
+    first = len(view.names) - rows * columns
+    return [Coverable(view.names[i], (i,)) for i in range(first, len(view.names))]
+
+
+def covered(pixels: Pixels, view: View, part: Coverable, mean: Sequence[float]) -> Pixels:
+    """Return a picture with the mean colour at a place."""
+    assert view.grid is not None
+    (rows, columns), found = view.grid, pixels.copy()
+    row, column = divmod(part.vectors[0] - (len(view.names) - rows * columns), columns)
+    down, across = (
+        slice(n * side // of, (n + 1) * side // of)
+        for n, of, side in zip((row, column), (rows, columns), pixels.shape[:2], strict=True)
+    )
+    found[down, across] = np.round(255 * np.asarray(mean))
+    return found
+
+
+def statistics_in(path: Path, channels: int) -> tuple[list[float], list[float]]:
+    """Return the mean and deviation of each channel that a file holds."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        mean, deviation = ([float(x) for x in found[key]] for key in ("mean", "deviation"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({error}): restore it, or train again.") from error
+    if not len(mean) == len(deviation) == channels or not all(x > 0 for x in deviation):
+        raise UserError(f"{path}: expected mean and deviation of {channels} channels: restore it.")
+    return mean, deviation
 
 
 class PictureStem(nn.Module):

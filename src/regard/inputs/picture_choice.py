@@ -141,8 +141,7 @@ def _to_describe(seen: Survey, size: int, patch: int) -> Chosen:
     model["dropout"] = 0.3 if count < 5_000 else 0.1
     training = {"budget": 64 * ((size // patch) ** 2 + 12), "rate": 1e-3, "warmup": 200, "optimiser": "adamw"}
     sections: dict[str, Any] = {"encoder": encoder, "model": model, "training": training}
-    if not mostly_unspaced(seen.targets) and _recurring(seen.targets):
-        sections["output"] = {"level": "words"}
+    sections |= words_of(seen)
     sections["data"] = {"longest": max(256, (size // patch) ** 2)}
     return sections, {
         **(
@@ -154,6 +153,12 @@ def _to_describe(seen: Survey, size: int, patch: int) -> Chosen:
         "model.kind": "a Transformer writes the captions",
         "model.width": f"{count:,} captions: width {width}",
     }
+
+
+def words_of(seen: Survey) -> dict[str, Any]:
+    """Return the setting by which captions are written word by word, where most words recur."""
+    recurring = not mostly_unspaced(seen.targets) and _recurring(seen.targets)
+    return {"output": {"level": "words"}} if recurring else {}
 
 
 def _recurring(captions: Sequence[str]) -> bool:
