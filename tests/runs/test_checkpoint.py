@@ -251,7 +251,7 @@ def test_check_of_a_run_without_its_data_is_a_check_of_its_files(run: Path) -> N
     (run / "config.yaml").write_text(re.sub(r"[^\s\[]+pairs\.tsv", "gone.tsv", text))
     report, sound = checking.check([str(run)], [], accept=True)
     assert "every file matches its checksum" in report
-    assert "not tried, as that needs its data: gone.tsv" in report
+    assert "not checked, which needs its data: gone.tsv" in report
     assert sound
 
 
