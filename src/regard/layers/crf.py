@@ -208,7 +208,7 @@ class Step:
 def _is_narrow(x: Tensor, top: Tensor, width: float) -> bool:
     """Return True if all of x is −∞ or less than `width` below the top, and the top is a number."""
     x = x.detach()
-    return bool((((top - x < width) | x.isneginf()) & top.isfinite()).all())
+    return x.is_meta or bool((((top - x < width) | x.isneginf()) & top.isfinite()).all())  # of shapes: as usual
 
 
 def _log_sum(x: Tensor, dim: int) -> Tensor:

@@ -64,7 +64,9 @@ def costs(logits: Tensor, boxes: Tensor, things: Objects, weights: SetWeights) -
 
 def match(logits: Tensor, boxes: Tensor, things: Objects, weights: SetWeights) -> Matches:
     """Return the pairs of least total cost in each picture: every thing has its own query (the Hungarian method)."""
-    table = costs(logits, boxes, things, weights).nan_to_num(FAR, FAR, FAR).cpu().numpy()
+    cost = costs(logits, boxes, things, weights)
+    # Where only shapes are computed, any matching is as large as the best.
+    table = np.zeros(cost.shape, np.float32) if cost.is_meta else cost.nan_to_num(FAR, FAR, FAR).cpu().numpy()
     counts = things.real.sum(1).tolist()
     pairs = [(*_assigned(table[row, :, :count], weights.repeats), row) for row, count in enumerate(counts) if count]
     rows = [np.full(len(queries), row) for queries, _, row in pairs]
