@@ -39,7 +39,7 @@ def test_a_model_without_a_state_is_not_overwritten(cli: Regard, run: Path) -> N
         cli.run(*given, "--steps", "3", code=1)
         assert "would overwrite it" in cli.said
         assert f"--from {run} " in cli.said
-        assert "another folder (-o)" in cli.said
+        assert "another folder with -o" in cli.said
     assert digest(run) == before
 
 

@@ -55,5 +55,6 @@ def test_the_demo_runs_to_its_pictures(tmp_path: Path, capsys: pytest.CaptureFix
     assert "of 6 held-out messages exactly" in out
     for name in morse.OTHERS:
         assert f"Never heard in training, {name}:" in out
-    for name in ("heard.png", "heard.html"):
-        assert (tmp_path / "morse" / "pictures" / name).stat().st_size > 1000
+    drawn = sorted(path.name for path in (tmp_path / "morse" / "pictures").iterdir())
+    assert drawn in (["heard.png"], ["heard.html", "heard.png"])  # a page of those that have an answer
+    assert (tmp_path / "morse" / "pictures" / "heard.png").stat().st_size > 1000

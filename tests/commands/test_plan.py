@@ -168,4 +168,10 @@ def test_both_recipes_differ_only_in_what_the_paper_says() -> None:
         if base[section][key] != big[section][key]
     }
     sizes = {"model.width", "model.hidden", "model.heads", "model.dropout"}
-    assert different == sizes | {"training.rate", "training.steps", "training.every", "training.average"}
+    assert different == sizes | {
+        "training.rate",
+        "training.steps",
+        "training.every",
+        "training.average",
+        "training.patience",
+    }

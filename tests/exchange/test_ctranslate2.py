@@ -197,7 +197,7 @@ def test_commands_refuse_in_one_sentence(
     cli.run("export", letters / "run", "--to", "ctranslate2", "-o", "out", code=1)
     assert "model.kind is recurrent: CTranslate2 cannot express it, because it runs Transformers only." in cli.said
     cli.run("export", "run", "--to", "onnx", "-o", "out", code=1)
-    assert "--to is 'onnx', expected huggingface or ctranslate2." in cli.said
+    assert "is not exported to ONNX, because its answers are written step by step" in cli.said
     cli.run("export", "run", "--to", "ctranslate2", "-o", "run", code=1)
     assert "run exists already" in cli.said
     cli.run("predict", "run", "abc", "--engine", "fast", code=1)

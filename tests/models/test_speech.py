@@ -140,7 +140,7 @@ def test_a_long_recording_is_convolved_piece_by_piece(k: int, monkeypatch: pytes
 
 
 def test_convolutions_need_a_power_of_two() -> None:
-    with pytest.raises(ValueError, match="no power of 2"):
+    with pytest.raises(ValueError, match="not a power of 2"):
         frames(reduction=3).module(Stem(8))
     assert isinstance(frames(reduction=3, reduce="stack").module(Stem(8)).reduce, StackedFrames)
     assert ConvolvedFrames(6, 8, 4).reach >= 3

@@ -305,7 +305,7 @@ def test_resumed_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.Monkey
         ("output.pooling=best", "output.pooling"),
         ("model.kind=magic", "model"),
         ("tokens.unknown=1", "tokens.unknown"),
-        ("model.width=7", "must be even, found 7"),
+        ("model.width=7", "expected an even width"),
         ("output.poling=mean", "did you mean 'output.pooling'"),
     ],
 )

@@ -21,7 +21,7 @@ from regard.errors import UserError
 from regard.inputs.embedding import positions_of
 from regard.inputs.input import Batch, Source
 from regard.inputs.tokens import TokenStem
-from regard.inspection import page
+from regard.inspection import packing
 from regard.inspection.figure import figure_of
 from regard.models.bert import bert
 from regard.network import Network
@@ -449,7 +449,7 @@ def test_maps_of_attention(kind: str, text: str) -> None:
     assert weights.sum(-1) == pytest.approx(1, abs=1e-4)
     for place in fill(task).parse(text).blanks if kind == "xlnet" else ():
         assert not weights[..., place + 1, place + 1].any(), "the query stream cannot see what stands there"
-    page._packed(example, "Example 1")
+    packing.packed(example, "Example 1")
     figure = figure_of(example, grid=False)
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     filled = task.predict([text])[0].split()

@@ -214,5 +214,5 @@ def test_another_start_does_not_go_on_with_a_run(filled: Path, tmp_path: Path) -
     text = write_text(tmp_path / "other", 1)
     begin(text, tmp_path / "run", filled / "bert", task="fill", quiet=True)
     shutil.copytree(filled / "bert", tmp_path / "copy")
-    with pytest.raises(UserError, match=r"begun with training\.start="):
+    with pytest.raises(UserError, match=r"begun with start="):
         begin(text, tmp_path / "run", tmp_path / "copy", task="fill", quiet=True)

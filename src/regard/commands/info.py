@@ -15,7 +15,7 @@ from regard.runs.folder import CACHE, WEIGHTS, quoted
 from regard.runs.model import settings_in
 
 WIDE = 78  # characters of a line
-SHOWN = ("tokens", "output", "model", "training")  # sections of settings, as far as a task has them
+SHOWN = ("tokens", "output", "encoder", "model", "training")  # sections of settings, as far as a task has them
 HIDDEN = {"training": ("steps", "minutes", "start", "parallel", "compile", "precision", "every", "clip", "decay")}
 
 

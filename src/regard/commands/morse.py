@@ -185,8 +185,11 @@ def _report(
     pictures = model.folder / "pictures"
     pictures.mkdir(exist_ok=True)
     longest = max(range(min(50, len(tests))), key=lambda i: len(tests[i][0]))
-    picture = show(model, [str(paths[longest])], pictures / "heard.png")
-    page = show(model, [str(path) for path in paths[:8]], pictures / "heard.html")
+    # A model that writes nothing yet is shown where it would look for the right text.
+    right_text = None if answers[longest] else tests[longest][0]
+    picture = show(model, [str(paths[longest])], pictures / "heard.png", answer=right_text)
+    heard = [str(path) for path, answer in zip(paths, answers, strict=True) if answer][:8]
+    page = show(model, heard, pictures / "heard.html") if heard else picture
     print(f"\nWhere each character was heard: {picture} and, to listen to, {page}")
     print("What to try next:")
     print(f"  regard predict {quoted(model.folder)} {quoted(paths[0])} --alignment hard     # with times")

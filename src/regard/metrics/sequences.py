@@ -84,6 +84,7 @@ def compound_bleu(
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
+    check_items(hypotheses, references)
     cut = Tokenizer13a()  # type: ignore[no-untyped-call]
 
     def parted(text: str) -> str:

@@ -319,7 +319,7 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
         """Refuse to search together with a model of other vocabularies."""
         ours = passes.input.contents() | self.contents()
         if ours != other.input.contents() | output.contents():
-            raise UserError(f"{name} has another vocabulary: {STRANGE} and other seeds or networks.")
+            raise UserError(f"{name} has another vocabulary: {STRANGE}; seeds and networks may differ.")
 
     def beliefs(self, passes: Passes, sources: Sequence[Any], answer: Conversions) -> NDArray[np.float64]:
         """Return p(y_i | y_<i, x) of each token of the best answer, and of its end."""
