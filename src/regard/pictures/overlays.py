@@ -28,6 +28,7 @@ from regard.text.display import visible
 
 SIDE, SMALL = 2.1, 1.15  # inches of a panel, and of one among many
 ACROSS = 6  # panels in a row
+STRIP = 1.5  # sides of a picture that is not wide
 MOST = 160  # panels of a sheet
 LIGHT = 0.55  # the darkest grey that a picture is drawn in
 RULED = 16  # places of a side up to which they are ruled
@@ -75,7 +76,7 @@ def overlay(
 ) -> Picture:
     """Draw panels, each a name and the weights of the places of a grid (None: the picture as it is), on one scale.
 
-    `across` panels stand in a row; `rows` are names at the left of the rows; `boxes` are those of each panel.
+    `across` panels stand in a row, fewer of wide pictures; `rows` are names at the left of the rows; `boxes` are those of each panel.
     """
     drawn = boxes or [()] * len(panels)
     made = [
@@ -84,8 +85,9 @@ def overlay(
     ]
     if not made or len(made) > MOST:
         raise UserError(f"A sheet shows 1 to {MOST} pictures, found {len(made)}: look at fewer words, or at a page.")
-    across = min(len(made), across or ACROSS)
-    down, side = math.ceil(len(made) / across), SMALL if small else SIDE
+    strip = max(1.0, picture.shape[1] / picture.shape[0] / STRIP)  # a film strip is wide: larger, and fewer in a row
+    across = min(len(made), across or max(1, int(ACROSS / strip)))
+    down, side = math.ceil(len(made) / across), (SMALL if small else SIDE) * strip
     values = [panel.weights for panel in made if panel.weights is not None]
     # Weights that hardly differ are all light: dark is what has several times its equal share.
     most = max([min(1.0, EVEN / (grid[0] * grid[1])), *(float(each.max()) for each in values)])
