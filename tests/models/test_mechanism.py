@@ -26,6 +26,7 @@ from regard.models.settings import BertKind, GptKind, TransformerEncoderKind, Tr
 from regard.models.speech import conformer
 from regard.models.transformer import transformer
 from regard.models.vit import vit
+from regard.network import Network
 
 SIZES: dict[str, dict[str, Any]] = {
     "full": {},
@@ -219,3 +220,11 @@ def test_checkpointing_changes_no_gradient_but_the_memory(kind: str) -> None:
     assert any(isinstance(part, Dropout) and part.p for part in plain.modules())
     assert all(one.equal(other) for one, other in zip(*found, strict=True))
     assert held[1] < held[0] / 3
+
+
+def test_a_projected_length_is_the_longest_that_a_network_reads() -> None:
+    """So that a text beyond it is read in parts, as one beyond a learned table is."""
+    _, projected = encoder(length=40, attention="linformer", columns=5, **SMALL)
+    _, whole = encoder(length=40, **SMALL)
+    assert Network(nn.Identity(), projected, nn.Identity()).longest == 40
+    assert Network(nn.Identity(), whole, nn.Identity()).longest is None

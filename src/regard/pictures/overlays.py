@@ -76,7 +76,8 @@ def overlay(
 ) -> Picture:
     """Draw panels, each a name and the weights of the places of a grid (None: the picture as it is), on one scale.
 
-    `across` panels stand in a row, fewer of wide pictures; `rows` are names at the left of the rows; `boxes` are those of each panel.
+    `across` panels stand in a row, fewer of wide pictures; `rows` are names at the left of the rows; `boxes` are those
+    of each panel.
     """
     drawn = boxes or [()] * len(panels)
     made = [
