@@ -9,7 +9,6 @@ row through all frames, so that weights are drawn on it as on any picture.
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -37,7 +36,7 @@ from regard.errors import UserError
 from regard.inputs import augmentation, picture_choice
 from regard.inputs.augmentation import Variations
 from regard.inputs.input import Chosen, Covers, Input, Opens, Row, Source, Use, positions_from
-from regard.inputs.patches import LARGEST, SequencePatches, covered, places_of, statistics_in
+from regard.inputs.patches import LARGEST, SequencePatches, covered, places_of, statistics_as_json, statistics_in
 from regard.inspection.view import Coverable, View
 from regard.layers.stem import Marks, Shape, Stem
 
@@ -137,8 +136,7 @@ class Clips(Input[ImageHandle], Opens, Covers):
         return cls(how, *statistics_in(folder / names.get("pixels.json", "pixels.json"), how.channels))
 
     def contents(self) -> dict[str, bytes]:
-        found = {"mean": self.mean, "deviation": self.deviation}
-        return {"pixels.json": json.dumps({k: [round(x, 6) for x in v] for k, v in found.items()}).encode()}
+        return {"pixels.json": statistics_as_json(self.mean, self.deviation)}
 
     # ---- from clips to vectors --------------------------------------------------------------------------------------
 

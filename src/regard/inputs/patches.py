@@ -120,8 +120,7 @@ class Patches(Input[ImageHandle], Opens, Framed, Restores[ImageHandle], Covers):
         return cls(how, *statistics_in(folder / names.get("pixels.json", "pixels.json"), how.channels))
 
     def contents(self) -> dict[str, bytes]:
-        found = {"mean": self.mean, "deviation": self.deviation}
-        return {"pixels.json": json.dumps({k: [round(x, 6) for x in v] for k, v in found.items()}).encode()}
+        return {"pixels.json": statistics_as_json(self.mean, self.deviation)}
 
     # ---- from pictures to vectors -----------------------------------------------------------------------------------
 
@@ -272,6 +271,12 @@ def covered(pixels: Pixels, view: View, part: Coverable, mean: Sequence[float]) 
     )
     found[down, across] = np.round(255 * np.asarray(mean))
     return found
+
+
+def statistics_as_json(mean: Sequence[float], deviation: Sequence[float]) -> bytes:
+    """Return the mean and deviation of each channel as the content of a file."""
+    found = {"mean": mean, "deviation": deviation}
+    return json.dumps({name: [round(x, 6) for x in numbers] for name, numbers in found.items()}).encode()
 
 
 def statistics_in(path: Path, channels: int) -> tuple[list[float], list[float]]:
