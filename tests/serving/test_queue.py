@@ -96,7 +96,11 @@ def test_several_workers_share_what_waits_and_draws_stay_together() -> None:
     async def work() -> None:
         queue = Queue(100, 10_000)
         queue.add([job() for _ in range(9)], 1)
-        assert [len(queue.take(2)) for _ in range(4)] == [5, 2, 1, 1]
+        assert [len(queue.take(2)), len(queue.take(2, 5))] == [5, 4]
+        queue.add([job() for _ in range(6)], 1)
+        assert [len(queue.take(2, 6)), len(queue.take(2, 6))] == [6, 0], "the other one has its half already"
+        queue.add([job() for _ in range(6)], 1)
+        assert [len(queue.take(2, 2)), len(queue.take(2, 4))] == [4, 2], "the other one is about to want more"
         drawn = [job(alone="7", place=i) for i in range(6)]
         queue.add(drawn, 1)
         assert queue.take(3) == drawn

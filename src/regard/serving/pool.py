@@ -187,7 +187,7 @@ class WorkerPool:
         ready = max(1, sum(worker.ready and not worker.retired for worker in self.workers))
         for worker in self.workers:
             if worker.idle:
-                jobs = self.queue.take(ready)
+                jobs = self.queue.take(ready, sum(len(other.jobs) for other in self.workers))
                 if not jobs:
                     return
                 self.sizes.append(len(jobs))
