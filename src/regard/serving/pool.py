@@ -18,6 +18,7 @@ from regard.serving.worker import Order, main
 TICK = 0.05  # seconds between two looks at the clock
 PATIENCE = 600.0  # seconds until a worker must be ready
 RESTARTS = 5  # deaths in a row, without an answer in between, after which it waits longer
+AGAIN = 2.0  # seconds of that waiting
 GONE = "The worker that computed the answer died: try again."
 LATE = "The deadline passed before the answer was ready."
 
@@ -101,6 +102,7 @@ class WorkerPool:
         self._soon = False  # batches are about to be given out
         self._clock: asyncio.Task[None] | None = None
         self._fresh: list[WorkerProcess] = []  # of a reload, until they are ready
+        self._old: list[WorkerProcess] = []  # that finish their last batch after a reload
         self.closing = False
 
     # ---- life ---------------------------------------------------------------------------------------------------
@@ -143,7 +145,7 @@ class WorkerPool:
         self.closing = True
         if self._clock is not None:
             self._clock.cancel()
-        everyone = [*self.workers, *self._fresh]
+        everyone = [*self.workers, *self._fresh, *self._old]
         for worker in everyone:
             worker.end()
         for job in [*self.queue.waiting, *(job for worker in everyone for job in worker.jobs)]:
@@ -200,22 +202,34 @@ class WorkerPool:
         elif "ready" in message:
             self._made_ready(worker, message["ready"])
         elif "failed" in message:
-            worker.retired = True
-            if worker in self._fresh:
-                self._end_fresh()
-                self.say(f"the runs were not loaded anew, and the old ones stay: {message['failed']}")
-            elif self.failed is not None and not self.failed.done():
-                self.failed.set_result(message["failed"])
+            self._not_loaded(worker, message["failed"])
         elif message.get("batch") == worker.batch and worker.jobs:
             self._result(worker, message)
 
     def _made_ready(self, worker: WorkerProcess, facts: dict[str, Any]) -> None:
-        worker.ready, self.facts = True, facts
-        if worker in self._fresh and all(fresh.ready for fresh in self._fresh):
+        worker.ready = True
+        if worker in self._fresh:
+            if not all(fresh.ready for fresh in self._fresh):
+                return
+            self._old += self.workers
             for old in self.workers:
                 old.end()
             self.workers, self._fresh = self._fresh, []
+        self.facts = facts
         self._dispatch()
+
+    def _not_loaded(self, worker: WorkerProcess, why: str) -> None:
+        """Take the reason why a worker has not loaded the runs: at the start, in a reload, or in a dead one's place."""
+        worker.retired = True
+        if worker in self._fresh:
+            self._end_fresh()
+            self.say(f"the runs were not loaded anew, and the old ones stay: {why}")
+        elif worker in self.workers and self.facts:
+            self.workers.remove(worker)
+            self.say(f"a worker cannot load the runs, and tries again: {why}")
+            asyncio.get_running_loop().call_later(AGAIN, self._replace)
+        elif self.failed is not None and not self.failed.done():
+            self.failed.set_result(why)
 
     def _result(self, worker: WorkerProcess, message: dict[str, Any]) -> None:
         if "piece" in message:
@@ -241,6 +255,7 @@ class WorkerPool:
         for job in worker.jobs:
             job.end(Refused(503, GONE, kind="unavailable", again=1))
         worker.jobs, worker.ready = [], False
+        self._old = [old for old in self._old if old is not worker]
         if self.closing or worker.retired:
             return
         if worker in self._fresh:
@@ -254,7 +269,7 @@ class WorkerPool:
             if not self.facts and self.restarts >= RESTARTS and self.failed is not None and not self.failed.done():
                 self.failed.set_result("The workers died while they loaded the models: try `regard predict` first.")
                 return
-            delay = 0.0 if self.restarts < RESTARTS else 2.0
+            delay = 0.0 if self.restarts < RESTARTS else AGAIN
             asyncio.get_running_loop().call_later(delay, self._replace)
 
     def _replace(self) -> None:
@@ -268,7 +283,7 @@ class WorkerPool:
             now = time.monotonic()
             for job in self.queue.expired(now):
                 job.end(Refused(504, LATE, kind="timeout"))
-            for worker in self.workers:
+            for worker in [*self.workers, *self._old]:
                 for job in worker.jobs:
                     if job.deadline <= now:
                         job.end(Refused(504, LATE, kind="timeout"))
