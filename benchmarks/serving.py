@@ -69,6 +69,7 @@ if __name__ == "__main__":
     server.run(host="127.0.0.1", port=int(sys.argv[2]), generate_client_file=False, log_level="error")
 """
 DEADLINE = 10.0  # seconds, of the server that is overloaded
+QUEUE = 600  # requests that may wait
 OPEN = 3000  # connections at once
 PATIENCE = 300.0  # seconds until a server must answer
 PEER = Path(__file__).parent / "peers" / "litserve"
@@ -234,7 +235,7 @@ def free() -> int:
 def served(run: str, deadline: float = 120) -> list[str]:
     """The command of our server."""
     command = [sys.executable, "-m", "regard", "serve", run, "--port", "0", "--deadline", str(deadline)]
-    return [*command, "--queue", "600"]
+    return [*command, "--queue", str(QUEUE)]
 
 
 def overload(server: Started, texts: list[str], seconds: float, rate: float) -> dict[str, Any]:
@@ -244,13 +245,18 @@ def overload(server: Started, texts: list[str], seconds: float, rate: float) -> 
     async def load() -> tuple[list[tuple[int, float]], float]:
         found: list[tuple[int, float]] = []
         waiting: set[asyncio.Task[None]] = set()
+        idle: list[tuple[Any, Any]] = []  # connections are kept, as a proxy keeps them
         highest, began, number = 0.0, time.monotonic(), 0
 
         async def one(text: str) -> None:
             started = time.perf_counter()
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            status, _ = await request(reader, writer, text)
-            writer.close()
+            there = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", server.port)
+            try:
+                status, _ = await request(*there, text)
+            except (OSError, asyncio.IncompleteReadError):  # closed, because nobody had used it for long
+                there = await asyncio.open_connection("127.0.0.1", server.port)
+                status, _ = await request(*there, text)
+            idle.append(there)
             found.append((status, time.perf_counter() - started))
 
         while time.monotonic() - began < seconds:
@@ -267,7 +273,7 @@ def overload(server: Started, texts: list[str], seconds: float, rate: float) -> 
             task.cancel()
         return found, highest
 
-    asyncio.run(drive(server.port, texts, 128))  # memory that a full queue needs once is there before
+    asyncio.run(drive(server.port, texts, QUEUE))  # memory that a full queue needs once is there before
     before = server.memory()
     found, highest = asyncio.run(load())
     began = time.perf_counter()

@@ -9,7 +9,9 @@ import pytest
 
 from regard.commands.serve import languages_in
 from regard.serving.libretranslate import languages_of
+from regard.serving.pool import WorkerPool
 from regard.serving.queue import MOST, Job, Queue, Refused
+from regard.serving.worker import Order
 
 
 def job(size: int = 5, model: str = "m", **more: Any) -> Job:
@@ -72,6 +74,27 @@ def test_a_full_queue_takes_all_of_a_request_or_nothing() -> None:
         assert (refused.value.status, refused.value.again) == (429, 20)
         queue.add([job()], 1)
         assert len(queue.waiting) == 3
+
+    run(work)
+
+
+def test_what_could_hardly_be_answered_in_time_is_refused_at_once() -> None:
+    async def work() -> None:
+        pool = WorkerPool(Order({}, "torch", 1, 100), 1, Queue(20, 1000), print)
+        pool.queue.add([job() for _ in range(8)], 1)
+        pool.refuse_late(0.1)  # nobody knows yet how long they take
+        pool.taken.extend([(3.0, 1), (7.0, 9)])
+        assert pool.pace() == 1.0
+        pool.refuse_late(17.0)
+        for seconds in (15.0, 1.0):
+            with pytest.raises(Refused) as refused:
+                pool.refuse_late(seconds)
+            assert (refused.value.status, refused.value.again) == (429, 8)
+        pool.queue.add([job() for _ in range(12)], 1)
+        with pytest.raises(Refused):
+            pool.refuse_late(1000.0)
+        pool.queue.waiting.clear()
+        pool.refuse_late(0.1)  # one that finds nobody before it is never refused
 
     run(work)
 

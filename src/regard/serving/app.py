@@ -67,10 +67,13 @@ class ServerMetrics:
 
 
 class Walls:
-    """Around every request: a token where one is needed, a limit on the bytes of the body, headers, and counting."""
+    """Around every request: a token where one is needed, a limit on the bytes of the body and on what waits already,
+    headers, and counting."""
 
-    def __init__(self, app: Any, tokens: Tokens, limits: RequestLimits, numbers: ServerMetrics) -> None:
-        self.app, self.tokens, self.limits, self.numbers = app, tokens, limits, numbers
+    def __init__(
+        self, app: Any, tokens: Tokens, limits: RequestLimits, pool: WorkerPool, numbers: ServerMetrics
+    ) -> None:
+        self.app, self.tokens, self.limits, self.pool, self.numbers = app, tokens, limits, pool, numbers
 
     async def __call__(
         self, scope: Scope, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
@@ -105,6 +108,8 @@ class Walls:
                 raise Refused(400, "content-length: expected a number.")
             most = self._admitted(scope["method"], scope["path"], headers)
             _refuse_larger(length, most)
+            if scope["method"] == "POST":
+                self.pool.refuse_late(self.limits.deadline)
             await self.app(scope, limited, told)
         except Refused as refused:
             if not status:
@@ -166,7 +171,7 @@ def build(
     app = FastAPI(title="Regard", version=regard.__version__, docs_url=None, redoc_url=None, lifespan=life)
     service, numbers = Service(pool, limits), ServerMetrics(pool)
     known = Tokens(tokens)
-    app.add_middleware(Walls, tokens=known, limits=limits, numbers=numbers)
+    app.add_middleware(Walls, tokens=known, limits=limits, pool=pool, numbers=numbers)
 
     @app.exception_handler(Refused)
     async def refused(request: Request, error: Refused) -> Response:

@@ -19,6 +19,7 @@ TICK = 0.05  # seconds between two looks at the clock
 PATIENCE = 600.0  # seconds until a worker must be ready
 RESTARTS = 5  # deaths in a row, without an answer in between, after which it waits longer
 AGAIN = 2.0  # seconds of that waiting
+HEADROOM = 0.5  # of a request's time that others before it may take
 GONE = "The worker that computed the answer died: try again."
 LATE = "The deadline passed before the answer was ready."
 
@@ -34,7 +35,7 @@ class WorkerProcess:
         self.process.start()
         theirs.close()
         self.batch, self.jobs, self.ready, self.retired = 0, list[Job](), False, False
-        self.began = time.monotonic()
+        self.began = time.monotonic()  # of the process, then of its batch
         self._told, self._loop = told, asyncio.get_running_loop()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -58,7 +59,7 @@ class WorkerProcess:
 
     def give(self, jobs: list[Job]) -> None:
         """Send a batch; the pipe's buffer may be full, so a thread of its own waits for it."""
-        self.batch, self.jobs, first = self.batch + 1, jobs, jobs[0]
+        self.batch, self.jobs, first, self.began = self.batch + 1, jobs, jobs[0], time.monotonic()
         message = {
             "batch": self.batch,
             "model": first.model,
@@ -98,7 +99,7 @@ class WorkerPool:
         self.failed: asyncio.Future[str] | None = None
         self.sizes: deque[int] = deque(maxlen=10_000)  # of batches, for the metrics
         self.deaths, self.restarts, self.answered = 0, 0, 0
-        self._times: deque[float] = deque(maxlen=200)
+        self.taken: deque[tuple[float, int]] = deque(maxlen=20)  # seconds and jobs of the last batches
         self._soon = False  # batches are about to be given out
         self._clock: asyncio.Task[None] | None = None
         self._fresh: list[WorkerProcess] = []  # of a reload, until they are ready
@@ -165,14 +166,21 @@ class WorkerPool:
         """Queue the jobs of one request, all or none of them."""
         if self.closing:
             raise Refused(503, "The server is stopping.", kind="unavailable", again=1)
+        self.refuse_late(min(job.deadline for job in jobs) - time.monotonic())
         self.queue.add(jobs, self.pace())
         self._dispatch_soon()
 
+    def refuse_late(self, seconds: float) -> None:
+        """Refuse what could hardly be answered within so many seconds. Before a request is read, that is cheap."""
+        jobs = len(self.queue.waiting) + sum(len(worker.jobs) for worker in self.workers)
+        late = bool(self.taken and self.queue.waiting) and jobs / self.pace() > HEADROOM * seconds
+        if late or len(self.queue.waiting) >= self.queue.most:
+            raise self.queue.busy(self.pace())
+
     def pace(self) -> float:
-        """Return about how many jobs are answered in a second."""
-        if len(self._times) < 2:
-            return 1.0
-        return len(self._times) / max(0.05, time.monotonic() - self._times[0])
+        """Return about how many jobs are answered in a second while there is work."""
+        seconds, jobs = (sum(each) for each in zip(*self.taken, strict=True)) if self.taken else (1.0, 1)
+        return jobs / max(seconds, 1e-3) * max(1, sum(worker.ready for worker in self.workers))
 
     def _dispatch_soon(self, seen: int = -1) -> None:
         """Give out batches once everything is queued that has arrived by now: what is read from the sockets in one go
@@ -239,7 +247,6 @@ class WorkerPool:
             return
         for number, found in message["found"]:
             self.answered += 1
-            self._times.append(time.monotonic())
             if "answer" in found:
                 worker.jobs[number].end(found["answer"])
             else:
@@ -248,6 +255,8 @@ class WorkerPool:
         if message["end"]:
             for job in worker.jobs:  # a job that got no answer would wait for ever
                 job.end(Refused(500, "The model gave no answer.", kind="server_error"))
+            if worker.stopped.value != worker.batch:  # one that was given up tells nothing
+                self.taken.append((time.monotonic() - worker.began, len(worker.jobs)))
             worker.jobs, self.restarts = [], 0
             self._dispatch_soon()
 

@@ -74,9 +74,13 @@ class Queue:
     def add(self, jobs: list[Job], pace: float) -> None:
         """Add the jobs of one request, all or none; `pace` is about how many jobs are answered in a second."""
         if len(self.waiting) + len(jobs) > self.most:
-            again = max(1.0, len(self.waiting) / max(pace, 0.1))
-            raise Refused(429, "The server is busy: try again later.", kind="overloaded", again=again)
+            raise self.busy(pace)
         self.waiting += jobs
+
+    def busy(self, pace: float) -> Refused:
+        """Return the refusal of a request that finds too much before it."""
+        again = max(1.0, len(self.waiting) / max(pace, 0.1))
+        return Refused(429, "The server is busy: try again later.", kind="overloaded", again=again)
 
     def expired(self, now: float | None = None) -> list[Job]:
         """Remove and return jobs that nobody waits for any more, or whose time is up."""
