@@ -242,21 +242,21 @@ def overload(server: Started, texts: list[str], seconds: float, rate: float) -> 
     """Ten times as many requests a second as it can answer, for some seconds: statuses, latencies of those that were
     accepted, memory, and the time until it answers somebody new."""
 
-    async def load() -> tuple[list[tuple[int, float]], float]:
+    async def load() -> tuple[list[tuple[int, float]], list[float]]:
         found: list[tuple[int, float]] = []
         waiting: set[asyncio.Task[None]] = set()
         idle: list[tuple[Any, Any]] = []  # connections are kept, as a proxy keeps them
-        highest, began, number = 0.0, time.monotonic(), 0
+        memory, began, number = list[float](), time.monotonic(), 0
 
         async def one(text: str) -> None:
             started = time.perf_counter()
-            there = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", server.port)
+            reader, writer = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", server.port)
             try:
-                status, _ = await request(*there, text)
+                status, _ = await request(reader, writer, text)
             except (OSError, asyncio.IncompleteReadError):  # closed, because nobody had used it for long
-                there = await asyncio.open_connection("127.0.0.1", server.port)
-                status, _ = await request(*there, text)
-            idle.append(there)
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                status, _ = await request(reader, writer, text)
+            idle.append((reader, writer))
             found.append((status, time.perf_counter() - started))
 
         while time.monotonic() - began < seconds:
@@ -268,14 +268,15 @@ def overload(server: Started, texts: list[str], seconds: float, rate: float) -> 
                 number += 1
             number = due
             await asyncio.sleep(0.01)
-            highest = max(highest, server.memory()) if round(time.monotonic() * 100) % 100 == 0 else highest
+            if time.monotonic() - began > len(memory) + 1:
+                memory.append(server.memory())
         for task in waiting:
             task.cancel()
-        return found, highest
+        return found, memory
 
     asyncio.run(drive(server.port, texts, QUEUE))  # memory that a full queue needs once is there before
     before = server.memory()
-    found, highest = asyncio.run(load())
+    found, memory = asyncio.run(load())
     began = time.perf_counter()
     asyncio.run(drive(server.port, ["a"], 1))
     recovered = time.perf_counter() - began
@@ -287,7 +288,8 @@ def overload(server: Started, texts: list[str], seconds: float, rate: float) -> 
         "accepted, p99, s": accepted[int(0.99 * len(accepted))] if accepted else math.nan,
         "deadline, s": DEADLINE,
         "memory before, MB": before,
-        "memory highest, MB": max(highest, server.memory()),
+        "memory after a sixth of the time, MB": memory[len(memory) // 6],
+        "memory from then on, MB": [min(memory[len(memory) // 6 :]), max(memory[len(memory) // 6 :])],
         "recovered, s": recovered,
     }
 
