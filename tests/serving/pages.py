@@ -73,11 +73,12 @@ def answered(driver: Chrome) -> None:
 def unreached(driver: Chrome) -> list[str]:
     """Go through the page by Tab, and in groups by the arrow keys; return the controls that were not reached."""
     wanted = driver.execute_script(CONTROLS)
-    for _ in range(len(wanted) + 10):  # from where it is to the end, and from the beginning
+    for _ in range(2 * len(wanted) + 20):  # from where it is to the end, and from the beginning
         ActionChains(driver, duration=0).send_keys(Keys.TAB).perform()
         others = driver.execute_script(GROUP)
         if others:
-            keys = [Keys.ARROW_RIGHT] * others + [Keys.ARROW_LEFT] * others + [Keys.HOME]
+            back = [] if others > 40 else [Keys.ARROW_LEFT] * others  # a picture has Home
+            keys = [*back, Keys.HOME, *[Keys.ARROW_RIGHT] * others]
             ActionChains(driver, duration=0).send_keys(*keys).perform()
         reached = {*driver.execute_script(REACHED)}
         if len(reached - {None}) == len(wanted):

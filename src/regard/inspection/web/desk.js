@@ -110,7 +110,7 @@ class Desk {
   taken(bytes, type, name) {
     const address = URL.createObjectURL(new Blob([bytes], { type }));
     this.bytes = { bytes, type, address, name: `input.${type.split(/[/;+]/)[1].replace(/^x-/, "")}` };
-    const shown = type.startsWith("image/") ? [make("img", { alt: "", src: address })] : type.startsWith("audio/") ? [make("audio", { controls: true, src: address })] : [];
+    const shown = type.startsWith("image/") ? [make("img", { alt: "", src: address })] : type.startsWith("audio/") ? [make("audio", { controls: true, "aria-label": "the recording", src: address })] : [];
     this.preview.replaceChildren(...shown, make("a", { href: address, download: this.bytes.name, title: `save as ${this.bytes.name}` }, short(name, 60)));
   }
 
