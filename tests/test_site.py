@@ -4,12 +4,19 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from docs.site import links
+from docs.site import cheatsheet, links, reference
 
-from tests.test_docs import ROOT
+from regard.attention import Rolling, padding
+from regard.commands.app import COMMANDS
+from regard.config import keys_of
+from regard.inputs import INPUTS
+from regard.outputs import OUTPUTS
+from regard.runs import settings
+from tests.test_docs import ROOT, help_of
 
 
 @pytest.mark.parametrize(
@@ -41,6 +48,46 @@ def test_links_start_at_the_page() -> None:
 def test_lists_are_lists_in_the_site_too() -> None:
     given = "text\n- a\n- b\n  goes on\n- c\n\n1. d\n```\ntext\n- e\n```\n"
     assert links.spaced(given) == given.replace("text\n- a", "text\n\n- a")
+
+
+# ---- the reference ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", reference.PAGES)
+def test_the_reference_says_what_the_code_says(page: str) -> None:
+    kept = (reference.FOLDER / page).read_text(encoding="utf-8")
+    assert kept == reference.PAGES[page](), f"docs/reference/{page} is stale: python -m docs.site.reference"
+
+
+def test_every_setting_and_option_has_a_line() -> None:
+    """By another way than the pages are written: what is written into a run, and what a command answers to --help."""
+    page = (reference.FOLDER / "settings.md").read_text(encoding="utf-8")
+    for task, output in OUTPUTS.items():
+        for source in (name for name, input in INPUTS.items() if not output.needs - input.offers):
+            given = settings.make({"task": task, "input": source, "data": {"train": ["a"]}}, "here")
+            for key in keys_of(given.model_dump()):
+                listed = key.replace("encoder.", "model.") if key != "encoder.kind" else key  # the same kinds
+                assert key in ("task", "input") or f"| `{listed}` |" in page, key
+    page = (reference.FOLDER / "commands.md").read_text(encoding="utf-8")
+    for command in COMMANDS:
+        section = page.partition(f"## regard {command}\n")[2].partition("\n## ")[0]
+        options = re.findall(r"^ +(?:-\w, )?(--[a-z][\w-]*)", str(help_of(command)), re.MULTILINE)
+        assert "--help" in options
+        assert not [option for option in options if f"`{option}`" not in section and option != "--help"], command
+
+
+def test_the_cheat_sheet_sees_what_a_layer_does() -> None:
+    """The trials tell apart layers of which each lacks one thing."""
+    row = cheatsheet.ROWS[0]
+    ahead = replace(row, mask=lambda n, back: padding)  # looks ahead though it was asked not to
+    deaf = replace(row, mask=lambda n, back: type("Deaf", (), {"__rand__": lambda self, rule: padding})())
+    assert (cheatsheet.looks_back(row), cheatsheet.looks_back(ahead)) == ("yes", "no")
+    assert (cheatsheet.obeys(row), cheatsheet.obeys(replace(deaf, layer=row.layer))) == ("yes", "no")
+    assert cheatsheet.tried(cheatsheet.steps, replace(row, start=lambda: Rolling(2)))[0] == "no", "it forgets too soon"
+    assert cheatsheet.growth(row) == "n²"
+
+
+# ---- the whole ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
