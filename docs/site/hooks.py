@@ -12,6 +12,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from docs.atlas.source import expand
 from docs.site import links
 
 ORIGINS: dict[str, str] = {}  # the path in the repository of each page of the site
@@ -19,7 +20,7 @@ ORIGINS: dict[str, str] = {}  # the path in the repository of each page of the s
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add a page for each file that a page links to, and list the folders of the navigation."""
-    pages = {f"docs/{file.src_uri}": file.content_string for file in files.documentation_pages()}
+    pages = {f"docs/{file.src_uri}": expand(file.content_string) for file in files.documentation_pages()}
     waiting = [*pages, "CONTRIBUTING.md", "CHANGELOG.md"]
     while waiting:
         path = waiting.pop()
@@ -38,14 +39,19 @@ def filled(nav: Any, pages: list[str]) -> Any:
         return {title: filled(entry, pages) for title, entry in nav.items()}
     if isinstance(nav, str):
         inside = [page for page in pages if page.startswith(nav)]
-        return sorted(inside, key=lambda page: not page.endswith("/index.md")) if nav.endswith("/") else nav
+        return sorted(inside, key=by_number) if nav.endswith("/") else nav
     entries = [filled(entry, pages) for entry in nav]
     return [page for entry in entries for page in (entry if isinstance(entry, list) else [entry])]
 
 
+def by_number(page: str) -> tuple[bool, list[str]]:
+    """Order pages as people count: the index first, a2 before a10."""
+    return not page.endswith("/index.md"), [part.zfill(9) for part in re.findall(r"\d+|\D+", page)]
+
+
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Lead the page's links to pages of the site."""
-    return links.in_site(markdown, ORIGINS[page.file.src_uri])
+    return links.in_site(expand(markdown), ORIGINS[page.file.src_uri])
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:

@@ -5,27 +5,20 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from itertools import zip_longest
 
-ROOT = Path(__file__).parents[2]
+from docs.atlas import pages
+from docs.atlas.pages import ROOT
+
 TARGET = re.compile(r"""(\]\(<?|^\s{0,3}\[[^\]]+\]:\s+|(?:href|src)=")([^)\s>"]+)""")
 ELSEWHERE = re.compile(r"[a-z]+:|#")
-FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 ITEM = re.compile(r"([-*+]|\d+\.) ")
 
 
 def prose(markdown: str) -> Iterator[tuple[str, bool]]:
     """Yield each line, and True if it is prose, not within a fenced block."""
-    fence = ""
-    for line in markdown.splitlines():
-        found = FENCE.match(line)
-        if found and not fence:
-            fence = found[1]
-            yield line, False
-            continue
-        yield line, not fence
-        if found and line.strip().startswith(fence) and not line.strip().strip(fence[0]):
-            fence = ""
+    for line, bare in zip_longest(markdown.splitlines(), pages.prose(markdown).splitlines(), fillvalue=""):
+        yield line, bool(line) and line == bare
 
 
 def changed(markdown: str, change: Callable[[str], str]) -> str:
