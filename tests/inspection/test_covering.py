@@ -159,7 +159,8 @@ def of_blank(task: Any, covered: str, first: Any) -> list[float]:
 
 def of_things(task: Any, covered: Any, first: Any) -> list[float]:
     guesses = task.answers([covered], threshold=0.0)[0].boxes
-    scores = task.network.scores(Batch(task.input.collate(task.input.encode([covered])), None))[0]
+    with torch.no_grad():
+        scores = task.network.scores(Batch(task.input.collate(task.input.encode([covered])), None))[0]
     names, found = task.output.classes.names, []
     for query in first.shown:
         label = first.boxes[query].label
