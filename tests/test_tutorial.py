@@ -5,7 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
-from docs.atlas.pages import ROOT, Done, Failed, follow
+from docs.atlas.pages import ROOT, Done, Failed, follow, name
+
+from tests.test_docs import LONGER
 
 PAGE = ROOT / "docs" / "tutorial.md"
 
@@ -36,6 +38,13 @@ def test_every_step_of_the_tutorial_works(tmp_path: Path) -> None:
     assert (tmp_path / "roman.html").stat().st_size > 5000
     assert len((tmp_path / "answers.txt").read_text().splitlines()) == 100
     assert unprinted(done) == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("page", LONGER, ids=name)
+def test_every_step_of_the_other_tutorials_and_of_the_guides_works(page: Path, tmp_path: Path) -> None:
+    assert unprinted(list(follow(page, tmp_path, limit=900))) == []
 
 
 def test_a_step_that_fails_is_named(tmp_path: Path) -> None:
