@@ -32,8 +32,8 @@ def test_every_step_of_the_tutorial_works(tmp_path: Path) -> None:
     done = list(follow(PAGE, tmp_path, limit=120))
     commands = [each.step.command for each in done]
     assert all(each.printed or each.step.python or ">" in each.step.command for each in done), "each tells something"
-    for name in ("check", "train", "predict", "evaluate", "show", "average"):
-        assert any(f"regard {name} " in command for command in commands)
+    for verb in ("check", "train", "predict", "evaluate", "show", "average"):
+        assert any(f"regard {verb} " in command for command in commands)
     assert (tmp_path / "roman.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "roman.html").stat().st_size > 5000
     assert len((tmp_path / "answers.txt").read_text().splitlines()) == 100
