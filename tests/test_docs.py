@@ -21,7 +21,7 @@ ATLAS = sorted((ROOT / "docs" / "atlas").glob("*.md"))  # test_atlas.py runs the
 LONGER = sorted(page for folder in ("tutorials", "guides") for page in (ROOT / "docs" / folder).glob("*.md"))
 FOLLOWED = [ROOT / "docs" / "tutorial.md", *LONGER]  # test_tutorial.py runs their commands and python in turn
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {*ATLAS})]
-RUN = [page for page in PAGES if page not in FOLLOWED]
+RUN = [page for page in PAGES if page not in FOLLOWED and python_of(page.read_text(encoding="utf-8"))]
 LINKED = [*PAGES, *ATLAS, ROOT / "CHANGELOG.md"]
 SHELLS = ("console", "bash", "sh", "shell")
 
