@@ -21,7 +21,8 @@ from packaging.version import Version
 import regard
 
 ATLAS = sorted((ROOT / "docs" / "atlas").glob("*.md"))  # test_atlas.py runs these
-FOLLOWED = [ROOT / "docs" / "tutorial.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]  # test_tutorial.py
+LONGER = sorted(page for folder in ("tutorials", "guides") for page in (ROOT / "docs" / folder).glob("*.md"))
+FOLLOWED = [ROOT / "docs" / "tutorial.md", *LONGER]  # test_tutorial.py runs their commands and python in turn
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {*ATLAS})]
 RUN = [page for page in PAGES if page not in FOLLOWED]
 LINKED = [*PAGES, *ATLAS, ROOT / "CHANGELOG.md"]
