@@ -27,6 +27,7 @@ import regard
 from regard.commands import shapes
 from regard.commands.check import check_run
 from regard.commands.evaluate import evaluate
+from regard.commands.info import info
 from regard.commands.predict import predict
 from regard.commands.show import show
 from regard.errors import UserError
@@ -157,9 +158,17 @@ def clips(captions: bool) -> Callable[[random.Random], bytes]:
 
 
 def crowds(chosen: random.Random) -> bytes:
-    """Shapes with their boxes, as an archive with a COCO file."""
-    file = io.BytesIO()
-    shapes.write(file, 40, str(chosen.random()))
+    """Shapes with their boxes, as an archive with a COCO file; every fourth picture has none."""
+    made, file = io.BytesIO(), io.BytesIO()
+    shapes.write(made, 40, str(chosen.random()))
+    with zipfile.ZipFile(made) as whole, zipfile.ZipFile(file, "w") as some:
+        for name in whole.namelist():
+            content = whole.read(name)
+            if name.endswith(".json"):
+                found = json.loads(content)
+                found["annotations"] = [entry for entry in found["annotations"] if entry["image_id"] % 4]
+                content = json.dumps(found).encode()
+            some.writestr(name, content)
     return file.getvalue()
 
 
@@ -329,6 +338,7 @@ def test_a_run_predicts_evaluates_shows_and_passes_its_checks(made: tuple[Path, 
     for suffix, magic in ((".png", b"\x89PNG"), (".html", b"<!doctype html>")):
         shown = show(model, asked[:1], folder / f"shown{suffix}")
         assert shown.read_bytes()[: len(magic)].lower() == magic.lower()
+    assert info(folder / "whole").does == model.task.does
     said, sound = check_run(folder / "whole", accept=False)
     assert sound, said
 

@@ -384,7 +384,7 @@ def test_scores_in_the_features_of_a_classifier_name_it_and_have_a_floor(vae: An
     assert "space:principal components 32" in next(s for s in plain if s.name == "frechet_distance").signature
     with pytest.raises(UserError, match=r"features .*: expected a classifier of images, found a model that makes"):
         evaluating.compared_with(vae, vae.folder, said.append)
-    with pytest.raises(UserError, match="features: a model that labels texts has no such option"):
+    with pytest.raises(UserError, match="features: a model that labels images has no such option"):
         evaluating.compared_with(classifier, vae.folder, said.append)
 
 
@@ -463,7 +463,7 @@ def test_series_of_several_lengths_are_refused_by_line_and_of_one_length_are_mad
     written = invent(model, n=4).splitlines()
     assert len(written) == 4
     assert all(len(line.split()) == 3 for line in written)
-    with pytest.raises(UserError, match=r"expected 3 × 1 numbers, as the first example has, got 2 × 1"):
+    with pytest.raises(UserError, match=r"expected 3 × 1 numbers, as the first example has, found 2 × 1"):
         model.predict(["1 2"])
     path.write_text("\n".join([*lines, "1 2,a"]) + "\n")
     with pytest.raises(UserError, match=r"series.csv:32: expected 3 × 1 numbers, .*; bring all examples to one length"):
