@@ -58,9 +58,9 @@ def test_answers_are_those_of_predict_alone_and_together(server: Server, run: st
     expected = predicted(run, TEXTS[run])
     together = ask(server, run, TEXTS[run])
     assert together.status_code == 200, together.text
-    compare(together.json()["answers"], expected)
+    compare(together.json()["answers"], expected, 1e-5)
     for text, answer in zip(TEXTS[run], expected, strict=True):
-        compare(ask(server, run, text).json()["answers"], [answer])
+        compare(ask(server, run, text).json()["answers"], [answer], 1e-5)
 
 
 def test_draws_depend_on_the_seed_and_the_place_alone(server: Server) -> None:
@@ -80,7 +80,7 @@ def test_under_mixed_load_every_answer_is_the_right_one(server: Server) -> None:
     with ThreadPoolExecutor(16) as threads:
         found = list(threads.map(lambda one: ask(server, *one), wanted))
     for one, response in zip(wanted, found, strict=True):
-        compare(response.json()["answers"], [expected[one]])
+        compare(response.json()["answers"], [expected[one]], 1e-5)
 
 
 def test_one_bad_text_does_not_fail_the_others(server: Server) -> None:
@@ -406,6 +406,21 @@ def test_what_cannot_be_served_is_a_sentence(more: dict[str, Any], sentence: str
     given: dict[str, Any] = {"runs": [OLD / "tag"], "port": 0, **more}
     with pytest.raises(UserError, match=sentence):
         serve(given.pop("runs"), print, **given)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_a_server_by_onnx_answers_as_torch_does(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    runs = ["classify", "tag", "fill_bert"]
+    for run in runs:
+        shutil.copytree(OLD / run, tmp_path / run)
+    with Server("--engine", "onnx", "--workers", "1", runs=[str(tmp_path / run) for run in runs]) as server:
+        assert all((tmp_path / run / "onnx" / "model.onnx").is_file() for run in runs)
+        for run in runs:
+            compare(ask(server, run, TEXTS[run]).json()["answers"], predicted(run, TEXTS[run]))
+            for text, answer in zip(TEXTS[run], predicted(run, TEXTS[run]), strict=True):
+                compare(ask(server, run, text).json()["answers"], [answer])
 
 
 @pytest.mark.soak

@@ -21,7 +21,7 @@ from regard.serving.browsing import Browser
 from regard.serving.pool import WorkerPool
 from regard.serving.queue import Refused
 from regard.serving.requests import Bytes, RequestLimits, Service, Strict, described, json_body, options_of
-from regard.serving.tokens import Tokens
+from regard.serving.tokens import AccessTokens
 
 OPEN = ("/healthz", "/readyz", *page.OPEN, *libretranslate.OPEN)  # need no token
 UNKNOWN_BODY = 2**20  # bytes of a body whose token is inside
@@ -71,7 +71,7 @@ class Walls:
     headers, and counting."""
 
     def __init__(
-        self, app: Any, tokens: Tokens, limits: RequestLimits, pool: WorkerPool, numbers: ServerMetrics
+        self, app: Any, tokens: AccessTokens, limits: RequestLimits, pool: WorkerPool, numbers: ServerMetrics
     ) -> None:
         self.app, self.tokens, self.limits, self.pool, self.numbers = app, tokens, limits, pool, numbers
 
@@ -170,7 +170,7 @@ def build(
 
     app = FastAPI(title="Regard", version=regard.__version__, docs_url=None, redoc_url=None, lifespan=life)
     service, numbers = Service(pool, limits), ServerMetrics(pool)
-    known = Tokens(tokens)
+    known = AccessTokens(tokens)
     app.add_middleware(Walls, tokens=known, limits=limits, pool=pool, numbers=numbers)
 
     @app.exception_handler(Refused)

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from regard.serving.queue import Refused
 from regard.serving.requests import Lenient, Service, checked, described, in_time, json_body, options_of
-from regard.serving.tokens import Tokens
+from regard.serving.tokens import AccessTokens
 
 OPEN = ("/languages", "/frontend/settings")  # clients ask for these before they know that a key is needed
 KEYED = ("/translate", "/detect")  # clients have the key in the body
@@ -42,7 +42,7 @@ class DetectBody(Lenient):
     api_key: str | None = Field(None, description="a token, where the header has none")
 
 
-def add(app: FastAPI, service: Service, languages: tuple[str, str] | None, tokens: Tokens) -> None:
+def add(app: FastAPI, service: Service, languages: tuple[str, str] | None, tokens: AccessTokens) -> None:
     """Add the routes."""
 
     def pairs() -> dict[str, tuple[str, str]]:
@@ -130,7 +130,7 @@ def add(app: FastAPI, service: Service, languages: tuple[str, str] | None, token
         )  # fmt: skip
 
 
-async def _body(request: Request, kind: type[K], tokens: Tokens) -> K:
+async def _body(request: Request, kind: type[K], tokens: AccessTokens) -> K:
     """Return the body, which may be JSON or a form, of a client that is known by the header or by `api_key`."""
     body = await _read(request, kind)
     if not tokens.in_header(dict(request.headers.raw)) and not tokens.admit((body.api_key or "").encode()):

@@ -6,7 +6,7 @@ import hmac
 from collections.abc import Mapping
 
 
-class Tokens:
+class AccessTokens:
     """The tokens of a server. Without any, everybody is let in."""
 
     def __init__(self, tokens: tuple[str, ...] = ()) -> None:
