@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint types unit soak bench-attention bench-long bench-images bench-language bench-train bench-memory bench-decode bench-serve bench-bleu clean
+.PHONY: demo test lint types unit soak atlas bench-attention bench-long bench-images bench-language bench-train bench-memory bench-decode bench-serve bench-bleu clean
 
 demo: .venv/installed
 	$(BIN)/regard demo
@@ -11,8 +11,8 @@ demo: .venv/installed
 test: lint types unit
 
 lint: .venv/tested
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff format --check src tests benchmarks docs/atlas/*.py
 
 types: .venv/tested
 	$(BIN)/mypy
@@ -24,6 +24,10 @@ unit: .venv/tested
 # Many minutes: every moment of a run is a moment to be killed in, and so on (docs/robustness.md).
 soak: .venv/tested
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 0 -m soak -s tests
+
+# Every snippet and command of docs/atlas, its pictures and its table; PAGES="a5 b1" runs some.
+atlas: .venv/tested
+	$(BIN)/python -m docs.atlas.run $(PAGES)
 
 bench-attention: .venv/tested
 	$(BIN)/python benchmarks/attention.py

@@ -3,7 +3,6 @@
 `python -m tests.test_docs` draws the pictures of docs/ anew, by running the pages' own code.
 """
 
-import json
 import os
 import re
 import shutil
@@ -11,59 +10,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from textwrap import dedent
-from urllib.parse import unquote
 
 import pytest
+from docs.atlas.pages import ROOT, Failed, blocks, broken, looks_like, name, prose, python_of, run_python
 
-ROOT = Path(__file__).parent.parent
 PAGES = [p for p in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))) if p.exists()]
 RUN = [p for p in PAGES if p.name != "tutorial.md"]  # test_tutorial.py runs that one, its commands and python in turn
-LINKED = [*PAGES, *(p for p in (ROOT / "CHANGELOG.md",) if p.exists())]
+ATLAS = sorted((ROOT / "docs" / "atlas").glob("*.md"))
+LINKED = [*PAGES, *ATLAS, *(p for p in (ROOT / "CHANGELOG.md",) if p.exists())]
 SHELLS = ("console", "bash", "sh", "shell")
-
-# ---- reading a page -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block: what stands behind its fence, the page's line of its first line, and its text."""
-
-    info: str
-    line: int
-    text: str
-
-
-def blocks(page: str) -> list[Block]:
-    found, fence, info, start, kept = [], "", "", 0, list[str]()
-    for number, line in enumerate(page.splitlines(), 1):
-        match = re.match(r"\s*(`{3,}|~{3,})\s*(.*?)\s*$", line)
-        if not fence and match:
-            fence, info, start, kept = match[1], match[2], number + 1, []
-        elif fence and match and match[1].startswith(fence) and not match[2]:
-            found.append(Block(info, start, dedent("\n".join(kept))))
-            fence = ""
-        elif fence:
-            kept.append(line)
-    assert not fence, f"the block that begins at line {start} is never closed"
-    return found
-
-
-def prose(page: str) -> str:
-    """The page without its fenced blocks, line for line."""
-    lines = page.splitlines()
-    for block in blocks(page):
-        end = block.line + len(block.text.splitlines())
-        lines[block.line - 2 : end] = [""] * (end - block.line + 2)
-    return "\n".join(lines)
-
-
-def name(page: Path) -> str:
-    return page.relative_to(ROOT).as_posix()
 
 
 def report(page: Path, faults: list[str]) -> None:
@@ -77,66 +35,29 @@ every_linked_page = pytest.mark.parametrize("page", LINKED, ids=name)
 
 # ---- python -------------------------------------------------------------------------------------------------------
 
-DRIVER = """
-import json, sys
 
-def run(page, blocks):
-    namespace = {"__name__": "__main__"}
-    for line, text in blocks:  # empty lines before the block make every line number that of the page
-        exec(compile("\\n" * (line - 1) + text, page, "exec"), namespace)
-
-run(*json.load(sys.stdin))
-print("\\nto the end")
-"""
-
-
-def python_of(page: str) -> list[Block]:
-    """The python blocks; every other way to write their fence is refused, so that none escapes being run."""
-    found = []
-    for block in blocks(page):
-        if re.match(r"py", block.info, re.IGNORECASE):
-            assert block.info == "python", f"line {block.line - 1}: write ```python alone, found ```{block.info}"
-            found.append(block)
-    return found
-
-
-def run_page(page: Path, folder: Path) -> str | None:
-    """Runs the page's python in a process of its own inside `folder`; what went wrong and where, or None."""
-    given = json.dumps([str(page), [(b.line, b.text) for b in python_of(page.read_text(encoding="utf-8"))]])
-    command = [sys.executable, "-c", DRIVER]
-    done = subprocess.run(command, input=given, capture_output=True, text=True, cwd=folder, timeout=240, check=False)
-    if done.returncode == 0 and done.stdout.endswith("\nto the end\n"):
-        return None
-    lines = re.findall(rf'File "{re.escape(str(page))}", line (\d+)', done.stderr)
-    said = done.stderr.strip() or f"it ended before its last block, with exit code {done.returncode}"
-    return f"{page.name}:{lines[-1] if lines else '?'}: {said.splitlines()[-1]}\n\n{said}"
+def run_page(page: Path, folder: Path) -> str:
+    return run_python(page, tuple(python_of(page.read_text(encoding="utf-8"))), folder, 240)[0]
 
 
 @every_run_page
 def test_python_runs_from_top_to_bottom_and_draws_the_pictures_shown(page: Path, tmp_path: Path) -> None:
-    if fault := run_page(page, tmp_path):
-        pytest.fail(fault, pytrace=False)
+    try:
+        run_page(page, tmp_path)
+    except Failed as fault:
+        pytest.fail(str(fault), pytrace=False)
     for drawn in sorted(tmp_path.glob("pictures/*.png")):
         shown = page.parent / "pictures" / drawn.name
         assert looks_like(shown, drawn), f"{name(shown)} is not what {name(page)} draws: python -m tests.test_docs"
 
 
-def looks_like(one: Path, other: Path) -> bool:
-    """Whether two pictures have the same size and nearly the same pixels; fonts differ a little between versions."""
-    import numpy as np
-    from matplotlib.image import imread
-
-    if not one.exists():
-        return False
-    a, b = imread(one), imread(other)
-    return a.shape == b.shape and bool(np.mean(np.abs(a - b) > 0.25) < 0.02)
-
-
 def draw_again() -> None:
     for page in RUN:
         with tempfile.TemporaryDirectory() as folder:
-            if fault := run_page(page, Path(folder)):
-                sys.exit(fault)
+            try:
+                run_page(page, Path(folder))
+            except Failed as fault:
+                sys.exit(str(fault))
             for drawn in Path(folder).glob("pictures/*.png"):
                 print(shutil.copy(drawn, page.parent / "pictures"))
 
@@ -196,46 +117,6 @@ def test_commands_exist(page: Path) -> None:
 # ---- links --------------------------------------------------------------------------------------------------------
 
 
-def links(page: str) -> list[tuple[int, str]]:
-    """(line, target) of every link and picture that is not an address on the web."""
-    patterns = (r"\]\(<?([^)\s>]+)>?(?:\s[^)]*)?\)", r"^\s*\[[^\]]+\]:\s+(\S+)", r"(?:href|src)=\"([^\"]+)\"")
-    found = []
-    for number, line in enumerate(prose(page).splitlines(), 1):
-        bare = re.sub(r"`[^`]*`", "``", line)
-        found += [(number, target) for pattern in patterns for target in re.findall(pattern, bare)]
-    return [(number, target) for number, target in found if not re.match(r"[a-z]+:", target)]
-
-
-def anchors(page: str) -> set[str]:
-    """The names GitHub gives to headings: small letters, hyphens for spaces, no signs, a number for a repetition."""
-    found: set[str] = set(re.findall(r"(?:id|name)=\"([^\"]+)\"", page))
-    for heading in re.findall(r"^#{1,6}\s+(.+?)\s*#*$", prose(page), re.MULTILINE):
-        text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading)
-        plain = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
-        count = sum(1 for a in found if re.fullmatch(re.escape(plain) + r"(-\d+)?", a))
-        found.add(f"{plain}-{count}" if count else plain)
-    return found
-
-
-def broken(page: Path, root: Path) -> list[str]:
-    faults = []
-    for number, target in links(page.read_text(encoding="utf-8")):
-        path, _, anchor = target.partition("#")
-        file = (page.parent / unquote(path)).resolve() if path else page
-        if not file.is_relative_to(root) or not file.exists() or (file.is_file() and not file.stat().st_size):
-            faults.append(f"line {number}: there is no file {path}")
-        elif anchor and not anchored(file, anchor):
-            faults.append(f"line {number}: {file.name} has no place #{anchor}")
-    return faults
-
-
-def anchored(file: Path, anchor: str) -> bool:
-    text = file.read_text(encoding="utf-8")
-    if lines := re.fullmatch(r"L(\d+)(?:-L(\d+))?", anchor):
-        return int(lines[2] or lines[1]) <= len(text.splitlines())
-    return file.suffix == ".md" and anchor in anchors(text)
-
-
 @every_linked_page
 def test_links_and_pictures_lead_somewhere(page: Path) -> None:
     report(page, broken(page, ROOT))
@@ -256,7 +137,8 @@ def test_links_and_pictures_lead_somewhere(page: Path) -> None:
 def test_a_page_that_fails_is_named_with_its_line(code: str, where: str, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"```python\n{code}\n```\n")
-    assert where in (run_page(page, tmp_path) or "")
+    with pytest.raises(Failed, match=re.escape(where)):
+        run_page(page, tmp_path)
 
 
 @pytest.mark.parametrize("info", ["python no-run", "py", "Python", "python {.skip}", "pycon"])

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from PIL import Image
 
+import regard
 from regard import pictures
 from regard.errors import UserError
 from regard.inspection.page import BEGINNING
@@ -396,6 +398,29 @@ def test_pictures_are_written_by_suffix_and_the_same_each_time(tmp_path: Path) -
     assert ElementTree.fromstring(first).tag.endswith("svg")
     again = pictures.alignment(softmax(2, 2), ["a", "שלום"], ["c", "d"])
     assert pictures.save(again, str(tmp_path / "b.svg")).read_bytes() == first
+
+
+COMMANDS = {
+    "regard show runs/x 'a word'": ["/home/me/.venv/bin/regard", "show", "runs/x", "a word"],
+    "regard show x -o a.png": ["/usr/lib/regard/__main__.py", "show", "/home/me/x", "-o", "a.png"],
+    "plot.py": ["/home/me/plot.py", "--secret"],
+    "docs/positions.md": ["docs/positions.md"],
+    "python": ["-c"],
+    "regard show '\ufffd<\ufffd'": ["regard", "show", "\x01<\udc80"],
+}
+
+
+@pytest.mark.parametrize("said", COMMANDS)
+def test_pictures_carry_version_and_command(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", COMMANDS[said])
+    figure, tiles = pictures.mask([[True]]), [np.zeros((2, 2, 3), np.uint8)]
+    for path in (pictures.save(figure, tmp_path / "a.png"), pictures.tile_sheet(tiles, tmp_path / "b.png")):
+        with Image.open(path) as picture:
+            assert picture.info["Software"] == f"Regard {regard.__version__}"
+            assert picture.info["Description"] == said
+    texts = [node.text for node in ElementTree.parse(pictures.save(figure, tmp_path / "a.svg")).iter()]
+    assert f"Regard {regard.__version__}" in texts
+    assert said in texts
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a", "a.jpeg"])

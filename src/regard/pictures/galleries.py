@@ -17,7 +17,19 @@ from numpy.typing import NDArray
 from regard.errors import UserError
 from regard.pictures.fonts import families
 from regard.pictures.maps import measure
-from regard.pictures.style import FAINT, INK, PAD, SERIES, SMALL_SIZE, STYLE, TITLE_SIZE, Picture, new_figure, quiet
+from regard.pictures.style import (
+    FAINT,
+    INK,
+    PAD,
+    SERIES,
+    SMALL_SIZE,
+    STYLE,
+    TITLE_SIZE,
+    Picture,
+    new_figure,
+    origin,
+    quiet,
+)
 
 CELL = 0.62  # inches
 GAP = 0.06
@@ -28,6 +40,7 @@ LIMIT = 8192  # pixels of a side of a sheet
 def tile_sheet(things: Sequence[NDArray[np.uint8]], path: Path) -> Path:
     """Write pictures as they are, pixel by pixel, in a square of tiles with a line between them."""
     from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
 
     if path.suffix.lower() != ".png":
         raise UserError(f"{path}: new pictures are written as .png, not as {path.suffix or 'a file without suffix'}.")
@@ -42,7 +55,10 @@ def tile_sheet(things: Sequence[NDArray[np.uint8]], path: Path) -> Path:
     if max(sheet.shape) > LIMIT:
         raise UserError(f"{path}: {len(things)} pictures of {wide} × {tall} pixels do not fit: make --n less.")
     buffer = io.BytesIO()
-    Image.fromarray(sheet.repeat(times, 0).repeat(times, 1)).save(buffer, "PNG")
+    about = PngInfo()
+    for key, text in origin().items():
+        about.add_text(key, text)
+    Image.fromarray(sheet.repeat(times, 0).repeat(times, 1)).save(buffer, "PNG", pnginfo=about)
     try:
         path.write_bytes(buffer.getvalue())
     except OSError as error:

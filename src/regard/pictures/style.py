@@ -1,6 +1,9 @@
 """The one look of all pictures, and the one way to write them to a file."""
 
 import io
+import os
+import shlex
+import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,6 +17,7 @@ from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.typing import RcKeyType
 
+from regard import __version__
 from regard.errors import UserError
 
 INK = "#1b2330"
@@ -25,6 +29,7 @@ PAD = 0.14  # inches around everything
 TITLE_SIZE = 12.0
 LABEL_SIZE = 11.0
 SMALL_SIZE = 9.0
+LONGEST = 1000  # letters of the command that a picture carries
 
 STYLE: dict[RcKeyType, object] = {
     "font.family": ["DejaVu Sans"],
@@ -137,6 +142,21 @@ def new_figure(width: float, height: float) -> Picture:
     return figure
 
 
+def origin() -> dict[str, str]:
+    """Return what a picture carries as metadata: the version that drew it, and the command or the script's name.
+
+    An absolute path is cut to its last name: a picture that is passed on says nothing about a home folder.
+    """
+    script, *arguments = sys.argv or [""]
+    short = [os.path.basename(word) if os.path.isabs(word) else word for word in (script, *arguments)]
+    if os.path.basename(script) in ("regard", "__main__.py"):
+        command = shlex.join(["regard", *short[1:]])
+    else:
+        command = short[0] if short[0] not in ("", "-c") else "python"
+    plain = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in command)  # as XML must be
+    return {"Software": f"Regard {__version__}", "Description": plain[:LONGEST]}
+
+
 @rc_context(STYLE)
 def save(figure: Figure, path: str | Path) -> Path:
     """Write a figure as PNG or SVG, by the suffix of `path`, and return the path."""
@@ -146,7 +166,9 @@ def save(figure: Figure, path: str | Path) -> Path:
         raise UserError(f"{path}: a picture is written as .png or .svg, not as {kind or 'a file without suffix'}.")
     # drawn in memory first: a failure half-way leaves no broken file behind
     buffer = io.BytesIO()
-    metadata = {"Date": None} if kind == ".svg" else None
+    metadata: dict[str, str | None] = {**origin()}
+    if kind == ".svg":
+        metadata |= {"Creator": metadata.pop("Software"), "Date": None}
     with quiet():
         figure.savefig(buffer, format=kind[1:], metadata=metadata)
     try:

@@ -1,0 +1,1 @@
+"""The pages. Only the scripts of the atlas are python."""
