@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint types unit soak atlas bench-attention bench-long bench-images bench-language bench-train bench-memory bench-decode bench-serve bench-bleu clean
+.PHONY: demo test lint types unit docs soak atlas bench-attention bench-long bench-images bench-language bench-train bench-memory bench-decode bench-serve bench-bleu clean
 
 demo: .venv/installed
 	$(BIN)/regard demo
@@ -12,7 +12,7 @@ test: lint types unit
 
 lint: .venv/tested
 	$(BIN)/ruff check src tests benchmarks docs
-	$(BIN)/ruff format --check src tests benchmarks docs/atlas/*.py
+	$(BIN)/ruff format --check src tests benchmarks docs/*/*.py
 
 types: .venv/tested
 	$(BIN)/mypy
@@ -20,6 +20,10 @@ types: .venv/tested
 # One thread to each of pytest's two workers: two of them spinning on two cores would wait for each other.
 unit: .venv/tested
 	OMP_NUM_THREADS=1 $(BIN)/pytest
+
+# The documentation site, into build/site; open build/site/index.html. A link that leads nowhere is an error.
+docs: .venv/tested
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Many minutes: every moment of a run is a moment to be killed in, and so on (docs/robustness.md).
 soak: .venv/tested

@@ -1,6 +1,6 @@
 """The data of the speech recipes, from public recordings or made by espeak-ng; nothing of it is shipped.
 
-fsdd      spoken digits: tables of the official split, and of one whose test has a speaker of its own
+fsdd      spoken digits: tables of the official split, and of one for each speaker, who is in its test alone
 strings   the same digits joined at random, with pauses
 yesno     recordings whose names are their transcripts
 phonemes  sentences said by espeak-ng (a Debian package), with the time of each phoneme
@@ -43,7 +43,7 @@ def write(path: Path, rows: list[tuple[str, str, str]], target: str) -> None:
 
 
 def fsdd(archive: str, out: Path) -> None:
-    """Write the official split (index 0–4 tests, 5–9 validates), and one whose test has a speaker of its own."""
+    """Write the official split (index 0–4 tests, 5–9 validates), and one for each speaker, who is in its test alone."""
 
     def where(handle: Handle) -> str:
         return os.path.relpath(handle.path, out) + "/" + handle.member
@@ -53,9 +53,10 @@ def fsdd(archive: str, out: Path) -> None:
         some = [each for each in found if low <= each[3] < high]
         write(out / f"{name}.tsv", [(where(h), d, w) for h, d, w, _ in some], "label")
         write(out / f"{name}_speakers.tsv", [(where(h), w, w) for h, _, w, _ in some], "label")
-    for name, test in (("others", False), ("unheard", True)):
-        some = [each for each in found if (each[2] == HELD_OUT_SPEAKER) == test]
-        write(out / f"{name}.tsv", [(where(h), d, w) for h, d, w, _ in some], "label")
+    for speaker in sorted({who for _, _, who, _ in found}):
+        for name, test in (("without", False), ("only", True)):
+            some = [each for each in found if (each[2] == speaker) == test]
+            write(out / f"{name}_{speaker}.tsv", [(where(h), d, w) for h, d, w, _ in some], "label")
 
 
 def strings(archive: str, out: Path, count: int = 3000) -> None:

@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 from docs.atlas.pages import ROOT, Failed, blocks, broken, looks_like, name, prose, python_of, run_python
 
-PAGES = [p for p in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))) if p.exists()]
-RUN = [p for p in PAGES if p.name != "tutorial.md"]  # test_tutorial.py runs that one, its commands and python in turn
-ATLAS = sorted((ROOT / "docs" / "atlas").glob("*.md"))
-LINKED = [*PAGES, *ATLAS, *(p for p in (ROOT / "CHANGELOG.md",) if p.exists())]
+ATLAS = sorted((ROOT / "docs" / "atlas").glob("*.md"))  # test_atlas.py runs these
+FOLLOWED = [ROOT / "docs" / "tutorial.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]  # test_tutorial.py
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {*ATLAS})]
+RUN = [page for page in PAGES if page not in FOLLOWED]
+LINKED = [*PAGES, *ATLAS, ROOT / "CHANGELOG.md"]
 SHELLS = ("console", "bash", "sh", "shell")
 
 

@@ -157,9 +157,17 @@ def clips(captions: bool) -> Callable[[random.Random], bytes]:
 
 
 def crowds(chosen: random.Random) -> bytes:
-    """Shapes with their boxes, as an archive with a COCO file."""
-    file = io.BytesIO()
-    shapes.write(file, 40, str(chosen.random()))
+    """Shapes with their boxes, as an archive with a COCO file; every fourth picture has none."""
+    made, file = io.BytesIO(), io.BytesIO()
+    shapes.write(made, 40, str(chosen.random()))
+    with zipfile.ZipFile(made) as whole, zipfile.ZipFile(file, "w") as some:
+        for name in whole.namelist():
+            content = whole.read(name)
+            if name.endswith(".json"):
+                found = json.loads(content)
+                found["annotations"] = [entry for entry in found["annotations"] if entry["image_id"] % 4]
+                content = json.dumps(found).encode()
+            some.writestr(name, content)
     return file.getvalue()
 
 

@@ -24,7 +24,7 @@ GROUPS = {
     "E": ("What people look at", 9),
 }
 CELLS = ("code", "test", "command", "picture", "result")
-LONGEST = 60  # lines of a page
+LONGEST = 60  # lines of a page below its front matter
 REASONS = {
     "exact": "an identity, which a test checks to rounding: there is no score to report",
     "definition": "a definition or a worked number: there is nothing to measure on data",
@@ -100,7 +100,7 @@ def _form(each: Entry) -> Iterator[str]:
         yield f"row {each.row}: expected one of {', '.join(GROUPS)} and a number"
     if f"\n# {each.row}. {each.title}\n" not in each.text:
         yield f"expected the heading '# {each.row}. {each.title}'"
-    if (count := len(each.text.splitlines())) > LONGEST:
+    if (count := len(each.text.split("---\n", 2)[2].splitlines())) > LONGEST:
         yield f"{count} lines, at most {LONGEST} were expected"
     shown = {f"{found[1]} {each_name}" for found in MARKER.finditer(each.text) for each_name in names_of(found[2])}
     if not shown and not each.cells["code"][0].startswith("n/a"):

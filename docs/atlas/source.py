@@ -6,6 +6,7 @@ puts the code of these names there, each with a link to its lines.
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 from textwrap import dedent
 
@@ -34,7 +35,7 @@ def lines_of(file: str, name: str) -> tuple[int, int]:
     """Return the first and the last line of a function, class, `Class.method` or constant of a file."""
     if not (ROOT / file).is_file():
         raise ValueError(f"{file}: there is no such file")
-    body: list[ast.stmt] = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
+    body = _statements(file)
     for part in name.split("."):
         found = next((node for node in body if part in _names(node)), None)
         if found is None:
@@ -43,6 +44,11 @@ def lines_of(file: str, name: str) -> tuple[int, int]:
     decorators = getattr(found, "decorator_list", [])
     assert found is not None
     return min([found.lineno, *(node.lineno for node in decorators)]), found.end_lineno or found.lineno
+
+
+@cache
+def _statements(file: str) -> list[ast.stmt]:
+    return ast.parse((ROOT / file).read_text(encoding="utf-8")).body
 
 
 def _names(node: ast.stmt) -> list[str]:

@@ -126,9 +126,9 @@ def test_refusals(make: object, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: MultiHead(64, 4)(torch.randn(10, 64)), ValueError, r"expected a tensor \(batch, length, 64\), got \(10, 64\)"),
-        (lambda: MultiHead(64, 4)(torch.randn(2, 10, 32)), ValueError, r"got \(2, 10, 32\)"),
-        (lambda: MultiHead(64, 4)([1.0]), TypeError, "got list"),
+        (lambda: MultiHead(64, 4)(torch.randn(10, 64)), ValueError, r"expected a tensor \(batch, length, 64\), found \(10, 64\)"),
+        (lambda: MultiHead(64, 4)(torch.randn(2, 10, 32)), ValueError, r"found \(2, 10, 32\)"),
+        (lambda: MultiHead(64, 4)([1.0]), TypeError, "found list"),
         (lambda: MultiHead(64, 4)(torch.randn(2, 3, 64), torch.randn(2, 3, 32)), ValueError, "context: expected"),
         (lambda: MultiHead(64, 4)(torch.randn(2, 3, 64), mask="causal"), TypeError, "mask: expected a rule"),
         (lambda: MultiHead(64, 1, rotate=Rotary(32))(torch.randn(2, 3, 64)), ValueError, r"Try Rotary\(64\)"),

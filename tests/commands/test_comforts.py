@@ -67,7 +67,7 @@ def test_another_task_does_not_continue_a_run(cli: Regard, run: Path) -> None:
     Path("labels.tsv").write_text("".join(f"text {i}\t{'good' if i % 2 else 'bad'}\n" for i in range(60)))
     before = digest(run)
     cli.run("train", "labels.tsv", "-o", run, "--steps", "3", code=1)
-    assert "a training of the task convert on tokens, got classify on tokens" in cli.said
+    assert "a training of the task convert on tokens, found classify on tokens" in cli.said
     assert digest(run) == before
 
 

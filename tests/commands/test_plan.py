@@ -18,6 +18,7 @@ from regard.costs.memory import Need
 from regard.costs.published import TABLE, by_convention
 from regard.costs.trace import traced
 from regard.errors import UserError
+from regard.machine import memory
 from regard.runs import settings
 from tests.conftest import TRANSFORMER, write_numbers
 
@@ -32,7 +33,7 @@ def test_files_are_planned_on_this_machine(tmp_path: Path, monkeypatch: pytest.M
     found = plan([str(data)], changes=[*SMALL, "training.steps=100", "training.minutes="])
     said = render(found)
     assert found.steps == 100
-    assert 0 < found.seconds[0] < found.seconds[1] < 100
+    assert 0 < found.seconds[0] < found.seconds[1]
     count = sum(p.numel() for p in found.sample.task.network.parameters())
     assert re.search(rf"(?m)^all +{count:,} ", said)
     assert "1 process: " in said
@@ -86,6 +87,12 @@ print(used.ru_utime + used.ru_stime, peak())
     seconds, size = map(float, done.stdout.split())
     assert seconds < 10  # of the processor: others may use it too
     assert size < 1e9
+
+
+def test_what_this_machine_could_not_hold_is_planned_for_another() -> None:
+    large = ["model.width=65536", "model.hidden=65536", "model.heads=64", "model.layers=1"]
+    found = plan([BASE], "H100x64", changes=large)
+    assert found.need.weights > memory()
 
 
 def test_attention_is_half_of_a_step_where_the_plan_says_so() -> None:

@@ -131,9 +131,9 @@ REFUSED = [
     (["flipped.gz"], "damaged gzip"),
     (["lines.tsv"], "does not hold pairs"),
     (["bad.csv"], "does not hold pairs"),
-    (["wide"], 'expected source and target, got 5 columns ."a", "b", "c", "d", "e".*Try --columns source=1,target=2'),
-    (["three"], "got 3 columns.* or name two of them source and target in the first line\\.$"),
-    (["three.csv"], "got 3 columns .word:.* Try --columns source=word,target=ipa\\.$"),
+    (["wide"], 'expected source and target, found 5 columns ."a", "b", "c", "d", "e".*Try --columns source=1,target=2'),
+    (["three"], "found 3 columns.* or name two of them source and target in the first line\\.$"),
+    (["three.csv"], "found 3 columns .word:.* Try --columns source=word,target=ipa\\.$"),
     (["tsv", "dictionary"], "different forms"),
     (["tsv", "tsv", "lines"], "lines does not hold pairs"),
 ]

@@ -104,21 +104,21 @@ IDS, BOXES, FRAMES = Field("ids", "<u2"), Field("boxes", "<u2", (4,)), Field("fr
 @pytest.mark.parametrize(
     ("field", "values", "fault"),
     [
-        (IDS, [1, 65_536, 2], "ids: row 2: expected whole numbers from 0 to 65535, got 65536"),
-        (IDS, np.array([70_000]), "ids: row 2: expected whole numbers from 0 to 65535, got 70000"),
-        (IDS, [3, -1], "ids: row 2: expected whole numbers from 0 to 65535, got [3, -1]"),
-        (IDS, [0.5], "ids: row 2: expected whole numbers from 0 to 65535, got [0.5]"),
-        (IDS, np.array([0.5]), "ids: row 2: expected whole numbers from 0 to 65535, got float64"),
-        (IDS, [[1, 2]], "ids: row 2: expected whole numbers from 0 to 65535, got [[1, 2]]"),
-        (IDS, np.ones((2, 2), int), "ids: row 2: expected elements of the shape (), got (2,)"),
-        (IDS, 5, "ids: row 2: expected elements of the shape (), got a single number"),
-        (BOXES, [[1, 2, 3]], "boxes: row 2: expected elements of the shape (4,), got (3,)"),
-        (BOXES, [[1, 2, 3, 4], [1]], "boxes: row 2: expected elements of the shape (4,), got elements of different"),
-        (BOXES, [1, 2, 3, 4], "boxes: row 2: expected elements of the shape (4,), got ()"),
-        (BOXES, [[1, 2, 3, -4]], "boxes: row 2: expected whole numbers from 0 to 65535, got -4"),
-        (FRAMES, [[1.0, float("nan")]], "frames: row 2: expected finite numbers of 2 bytes, got nan"),
-        (FRAMES, [[1.0, 1e6]], "frames: row 2: expected finite numbers of 2 bytes, got 1000000.0"),
-        (FRAMES, [["a", "b"]], "frames: row 2: expected finite numbers of 2 bytes, got <U1"),
+        (IDS, [1, 65_536, 2], "ids: row 2: expected whole numbers from 0 to 65535, found 65536"),
+        (IDS, np.array([70_000]), "ids: row 2: expected whole numbers from 0 to 65535, found 70000"),
+        (IDS, [3, -1], "ids: row 2: expected whole numbers from 0 to 65535, found [3, -1]"),
+        (IDS, [0.5], "ids: row 2: expected whole numbers from 0 to 65535, found [0.5]"),
+        (IDS, np.array([0.5]), "ids: row 2: expected whole numbers from 0 to 65535, found float64"),
+        (IDS, [[1, 2]], "ids: row 2: expected whole numbers from 0 to 65535, found [[1, 2]]"),
+        (IDS, np.ones((2, 2), int), "ids: row 2: expected elements of the shape (), found (2,)"),
+        (IDS, 5, "ids: row 2: expected elements of the shape (), found a single number"),
+        (BOXES, [[1, 2, 3]], "boxes: row 2: expected elements of the shape (4,), found (3,)"),
+        (BOXES, [[1, 2, 3, 4], [1]], "boxes: row 2: expected elements of the shape (4,), found elements of different"),
+        (BOXES, [1, 2, 3, 4], "boxes: row 2: expected elements of the shape (4,), found ()"),
+        (BOXES, [[1, 2, 3, -4]], "boxes: row 2: expected whole numbers from 0 to 65535, found -4"),
+        (FRAMES, [[1.0, float("nan")]], "frames: row 2: expected finite numbers of 2 bytes, found nan"),
+        (FRAMES, [[1.0, 1e6]], "frames: row 2: expected finite numbers of 2 bytes, found 1000000.0"),
+        (FRAMES, [["a", "b"]], "frames: row 2: expected finite numbers of 2 bytes, found <U1"),
     ],
 )
 def test_what_does_not_fit_a_field_is_refused_and_leaves_no_index(
@@ -133,7 +133,7 @@ def test_what_does_not_fit_a_field_is_refused_and_leaves_no_index(
 
 @pytest.mark.parametrize("row", [([1], [2], [3]), ([1],)])
 def test_rows_of_another_width_are_refused(tmp_path: Path, row: tuple[list[int], ...]) -> None:
-    with pytest.raises(UserError, match=f"row 3: expected 2 fields, got {len(row)}"):
+    with pytest.raises(UserError, match=f"row 3: expected 2 fields, found {len(row)}"):
         write_store(tmp_path, [*ROWS, row], PAIR)
     with pytest.raises(UserError, match="no complete store"):
         Store.open(tmp_path)

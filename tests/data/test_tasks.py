@@ -238,7 +238,7 @@ def test_a_given_task_decides(tmp_path: Path) -> None:
         (("one\ntwo\n",), "tag", "does not hold tagged sentences: expected a word and its tag"),
         (("one\ntwo\n",), "classify", "does not hold labelled texts: expected text<TAB>label"),
         (("a b\nc d\n", "x\ny\n"), "tag", "does not hold tagged sentences"),
-        (("a\tb\tc\nd\te\tf\n",), "classify", "expected text and label, got 3 columns"),
+        (("a\tb\tc\nd\te\tf\n",), "classify", "expected text and label, found 3 columns"),
         (("a\tb\n",), "translate", r"Unknown task 'translate'; choose one of convert, tag, classify, continue"),
         (("a\tb\nc\td\n", "a b\nc d\n", "a\tb\n"), None, "data1 does not hold pairs"),
     ],

@@ -82,7 +82,7 @@ def test_labels_captions_and_heads_are_drawn(marks: int, grid: bool, tmp_path: P
 
 def test_what_cannot_be_drawn_is_refused() -> None:
     picture = np.zeros((8, 8, 3), np.uint8)
-    with pytest.raises(UserError, match="needs 4 weights, got 5"):
+    with pytest.raises(UserError, match="needs 4 weights, found 5"):
         pictures.overlay(picture, (2, 2), [("x", np.ones(5))])
     with pytest.raises(UserError, match="1 to 160 pictures"):
         pictures.overlay(picture, (2, 2), [])

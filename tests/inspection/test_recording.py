@@ -288,7 +288,7 @@ def test_watching_a_head_and_sixteen_rows_of_8192_adds_little_memory() -> None:
 @pytest.mark.parametrize(
     ("model", "error", "words"),
     [
-        (nn.Linear, TypeError, "expected a module or a trained model to watch, got Linear"),
+        (nn.Linear, TypeError, "expected a module or a trained model to watch, found Linear"),
         (nn.Linear(2, 2), ValueError, "Linear has no attention inside"),
         (nn.TransformerEncoderLayer(8, 2), ValueError, r"torch's own attention .* Try regard\.attention\.MultiHead"),
     ],

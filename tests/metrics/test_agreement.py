@@ -54,5 +54,5 @@ def test_numbers_are_correlated_as_scipy_correlates_them(shift: float) -> None:
 
 
 def test_what_is_no_number_is_refused_in_a_sentence() -> None:
-    with pytest.raises(UserError, match=r"expected one such as 3\.5, got 'many'"):
+    with pytest.raises(UserError, match=r"expected one such as 3\.5, found 'many'"):
         metrics.pearson(["1"], [["many"]])

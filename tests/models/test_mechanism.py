@@ -142,7 +142,7 @@ def test_settings_and_builders_refuse_the_same(kind: str, position: str) -> None
 def test_what_cannot_be_is_refused_in_a_sentence() -> None:
     with pytest.raises(ValidationError, match="cannot look back only"):
         GptKind(attention="linformer")
-    with pytest.raises(ValidationError, match="odd number of blocks, got 2"):
+    with pytest.raises(ValidationError, match="odd number of blocks, found 2"):
         BertKind(attention="bigbird", near=2)
     with pytest.raises(ValidationError, match="this model looks back only"):
         GptKind(attention="bigbird", extra=1)

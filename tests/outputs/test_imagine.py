@@ -463,7 +463,7 @@ def test_series_of_several_lengths_are_refused_by_line_and_of_one_length_are_mad
     written = invent(model, n=4).splitlines()
     assert len(written) == 4
     assert all(len(line.split()) == 3 for line in written)
-    with pytest.raises(UserError, match=r"expected 3 × 1 numbers, as the first example has, got 2 × 1"):
+    with pytest.raises(UserError, match=r"expected 3 × 1 numbers, as the first example has, found 2 × 1"):
         model.predict(["1 2"])
     path.write_text("\n".join([*lines, "1 2,a"]) + "\n")
     with pytest.raises(UserError, match=r"series.csv:32: expected 3 × 1 numbers, .*; bring all examples to one length"):

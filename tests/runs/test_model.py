@@ -48,7 +48,7 @@ def test_one_path_is_enough(model: regard.Model, letters: Path) -> None:
 def test_what_is_no_text_is_refused(model: regard.Model) -> None:
     with pytest.raises(UserError, match="predict takes a list of texts"):
         model.predict("abc")
-    with pytest.raises(UserError, match="Text 2 of 2: expected a text, got NoneType"):
+    with pytest.raises(UserError, match="Text 2 of 2: expected a text, found NoneType"):
         model.predict(["abc", None])
 
 
@@ -69,7 +69,7 @@ SENTENCES = {
     "--set training.rate=0.1: too much": 'set={"training.rate": 0.1}: too much',
     "--n-best is 3 and --beam 2: no.": "n_best is 3 and beam 2: no.",
     "Try --columns source=1,target=2, or name them.": 'Try columns="source=1,target=2", or name them.',
-    "expected --format jsonl, got text.": 'expected format="jsonl", got text.',
+    "expected --format jsonl, found text.": 'expected format="jsonl", found text.',
     "plain text needs --task continue": 'plain text needs task="continue"',
     "see `regard train FILE --set data.encoding=latin-1`": "see `regard train FILE --set data.encoding=latin-1`",
 }

@@ -112,7 +112,7 @@ def test_they_are_published_in_their_own_dtypes(tmp_path: Path) -> None:
     checkpoint.put_weights(fresh, model, tmp_path)
     assert all(value.equal(model[name]) for name, value in checkpoint.tensors_of(fresh).items())
     model["head.seen"] = model["head.seen"].float()
-    with pytest.raises(UserError, match=r"'head\.seen': expected int64, got float32"):
+    with pytest.raises(UserError, match=r"'head\.seen': expected int64, found float32"):
         checkpoint.put_weights(fresh, model, tmp_path)
 
 

@@ -49,7 +49,7 @@ class AttendedConvolution(nn.Module):
         super().__init__()
         side = weight.shape[-1]
         if weight.dim() != 4 or weight.shape[-2] != side or side % 2 == 0:
-            raise ValueError(f"expected weights (out, in, K, K) with an odd K, got {tuple(weight.shape)}")
+            raise ValueError(f"expected weights (out, in, K, K) with an odd K, found {tuple(weight.shape)}")
         self.reach, self.sharpness = side // 2, sharpness
         self.values = nn.Parameter(weight.detach().flatten(2).permute(2, 1, 0).clone())  # (heads, in, out)
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone())

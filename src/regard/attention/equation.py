@@ -68,10 +68,10 @@ def check(q: Tensor | None, k: Tensor, v: Tensor) -> None:
         if given is None and name == "q":
             continue
         if not isinstance(given, Tensor):
-            raise TypeError(f"{name}: expected a tensor (..., length, width), got {type(given).__name__}")
+            raise TypeError(f"{name}: expected a tensor (..., length, width), found {type(given).__name__}")
         if given.dim() < 2:
             raise ValueError(
-                f"{name}: expected a tensor (..., length, width), got the shape {tuple(given.shape)}. "
+                f"{name}: expected a tensor (..., length, width), found the shape {tuple(given.shape)}. "
                 f"Try {name}.unsqueeze(0) for a single vector"
             )
     if k.shape[-2] != v.shape[-2]:
@@ -137,7 +137,7 @@ def lay(mask: Mask | QueryMask | Laid | None, q_pos: Tensor, k_pos: Tensor) -> L
     if not isinstance(mask, Mask | QueryMask | None):
         raise TypeError(
             f"mask: expected a rule such as regard.attention.causal, a laid mask or a boolean tensor, "
-            f"got {mask if isinstance(mask, str) else type(mask).__name__!r}"
+            f"found {mask if isinstance(mask, str) else type(mask).__name__!r}"
         )
     return mask.on(k_pos) if isinstance(mask, QueryMask) else (mask or padding).on(q_pos, k_pos)
 

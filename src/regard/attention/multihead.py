@@ -115,7 +115,7 @@ class MultiHead(nn.Module):
     @staticmethod
     def _refuse(name: str, x: Tensor, width: int) -> None:
         """Refuse, in one sentence, what the projections would refuse in matrices."""
-        expected = f"{name}: expected a tensor (batch, length, {width}), got"
+        expected = f"{name}: expected a tensor (batch, length, {width}), found"
         if not isinstance(x, Tensor):
             raise TypeError(f"{expected} {type(x).__name__}")
         if x.dim() == 2 and x.shape[-1] == width:

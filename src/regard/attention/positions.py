@@ -193,7 +193,7 @@ class Rotary(nn.Module):
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         if x.shape[-1] != self.head_width:
             raise ValueError(
-                f"rotary positions are for heads of width {self.head_width}, got {x.shape[-1]}. "
+                f"rotary positions are for heads of width {self.head_width}, found {x.shape[-1]}. "
                 f"Try Rotary({x.shape[-1]})"
             )
         angles = by_head(positions.unsqueeze(-1) * frequencies(self.head_width, self.base, positions.device))

@@ -101,7 +101,7 @@ def refuse_masks(mask: AnyMask) -> None:
         name = f"'{rule.name}'" if isinstance(rule, Mask) else type(rule).__name__
         raise ValueError(
             "Linformer mixes all positions into each of its keys, so that a mask cannot take some of them away: "
-            f"expected no mask but padding, got {name}. Use linear, performer, local or bigbird attention"
+            f"expected no mask but padding, found {name}. Use linear, performer, local or bigbird attention"
         )
 
 

@@ -178,8 +178,8 @@ class Sums:
         if rule is not causal or not fits or not isinstance(score, Kernel):
             name = "a tensor" if rule is None else f"'{rule.name}'"
             raise ValueError(
-                f"Sums has no single keys to choose among: expected a Kernel with `divide` and the mask 'causal', got "
-                f"the score {getattr(score, '__name__', type(score).__name__)} and the mask {name}: use Cache()"
+                f"Sums has no single keys to choose among: expected a Kernel with `divide` and the mask 'causal', "
+                f"found the score {getattr(score, '__name__', type(score).__name__)} and the mask {name}: use Cache()"
             )
         y, summed = step(q, *new(), score, positions, self.summed)
         return y, Sums(summed)

@@ -121,7 +121,8 @@ class WindowAttention(Watchable):
         layout = rule_of(mask)
         if not isinstance(layout, Windows) or layout.side != self.side:
             raise ValueError(
-                f"attention within windows of {self.side} places needs the mask windows(…), found {layout}"
+                f"attention within windows of {self.side} places needs the mask windows(…) alone, "
+                f"found {layout.name if isinstance(layout, Mask) else layout}"
             )
         check(q, k, v)
         batch, heads, _, d = q.shape

@@ -105,7 +105,7 @@ class Comparison:
             raise UserError(f"--match {self.match}: expected parameters or flops.")
         for name, values in (("lengths", self.lengths), ("data-sizes", self.sizes)):
             if any(value < 1 for value in values) or list(values) != sorted({*values}):
-                raise UserError(f"--{name}: expected growing numbers above 0, got {','.join(map(str, values))}.")
+                raise UserError(f"--{name}: expected growing numbers above 0, found {','.join(map(str, values))}.")
 
 
 def compare(asked: Comparison, say: Say) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def _flat(changed: dict[Any, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 def _distinct(found: list[Variant], where: str) -> list[Variant]:
     if len(found) < 2:
-        raise UserError(f"{where}: expected at least two variants to compare, got {len(found)}.")
+        raise UserError(f"{where}: expected at least two variants to compare, found {len(found)}.")
     slugs = [variant.slug for variant in found]
     for variant in found:
         if slugs.count(variant.slug) > 1:

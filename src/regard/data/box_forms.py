@@ -223,7 +223,7 @@ def _coco_fault(each: Any, names: dict[Any, str], entries: dict[Any, Entry]) -> 
         return f"its category_id {each['category_id']!r} is not among the categories, expected one of {_some(names)}"
     box = each["bbox"]
     if not isinstance(box, list) or len(box) != 4 or not all(isinstance(x, int | float) for x in box):
-        return f"expected bbox as [x, y, width, height], got {str(box)[:60]}"
+        return f"expected bbox as [x, y, width, height], found {str(box)[:60]}"
     return ""
 
 
@@ -269,7 +269,7 @@ def _table(layout: Layout, report: OnFault) -> Iterator[Entry]:
         if not any(cell.strip() for cell in row):
             continue
         if len(row) <= max(columns.picture, columns.label, *columns.edges):
-            report(Fault(str(handle), line, f"expected {len(row)} or more columns, got {row}", "faulty lines"))
+            report(Fault(str(handle), line, f"expected {len(row)} or more columns, found {row}", "faulty lines"))
             continue
         name, label = row[columns.picture].strip(), row[columns.label].strip()
         entry = entries.setdefault(name, Entry(name, str(handle), line))
@@ -279,7 +279,7 @@ def _table(layout: Layout, report: OnFault) -> Iterator[Entry]:
         try:
             x, y, c, d = map(float, numbers)
         except ValueError:
-            report(Fault(str(handle), line, f"expected four numbers, got {', '.join(numbers)}", "faulty lines"))
+            report(Fault(str(handle), line, f"expected four numbers, found {', '.join(numbers)}", "faulty lines"))
             continue
         edges = (x, y, x + c, y + d) if columns.sized else (x, y, c, d)
         entry.boxes.append(Named(label, edges, line))
@@ -385,13 +385,13 @@ def _yolo_box(line: str, number: int, names: Sequence[str] | None, file: str, re
     try:
         kind, (x, y, w, h) = int(cells[0]), map(float, cells[1:5])
     except ValueError:
-        kind, x, y, w, h, what = 0, 0, 0, 0, 0, f"expected a class and four numbers, got {line[:60]!r}"
+        kind, x, y, w, h, what = 0, 0, 0, 0, 0, f"expected a class and four numbers, found {line[:60]!r}"
     if not what and len(cells) > 5:
-        what = f"expected a class and four numbers, got {len(cells) - 1}: polygons and key points are not boxes"
+        what = f"expected a class and four numbers, found {len(cells) - 1}: polygons and key points are not boxes"
     if not what and names is not None and not 0 <= kind < len(names):
         what = f"there is no class {kind}, expected 0 to {len(names) - 1} ({_some(names)})"
     if not what and not all(-0.01 <= value <= 1.01 for value in (x, y, w, h)):
-        what = f"expected shares of the picture from 0 to 1, got {' '.join(cells[1:])}"
+        what = f"expected shares of the picture from 0 to 1, found {' '.join(cells[1:])}"
     if what:
         report(Fault(file, number, what, "faulty lines"))
         return None

@@ -142,11 +142,11 @@ def _checked(named: Named, entry: Entry, rows: int, columns: int, report: OnFaul
     if not named.label:
         what, kind = f"the box {shown} has no label; name its class", "boxes without a label"
     elif not (right > left and bottom > top):  # NaN, too
-        what = f"the box of {named.label!r} has no size: expected left < right and top < bottom, got {shown}"
+        what = f"the box of {named.label!r} has no size: expected left < right and top < bottom, found {shown}"
         kind = "boxes without size"
     elif out or cut[0] >= cut[2] or cut[1] >= cut[3]:
         what = f"the box of {named.label!r} lies outside its picture {entry.name}"
-        what, kind = f"{what}: expected 0 to {columns} and 0 to {rows}, got {shown}", "boxes outside their pictures"
+        what, kind = f"{what}: expected 0 to {columns} and 0 to {rows}, found {shown}", "boxes outside their pictures"
     if what:
         report(Fault(entry.file, named.line or entry.line, f"{start}{what}", kind))
         return None

@@ -39,7 +39,7 @@ def read_class_folders(path: Path | str, form: Format, report: OnFault, encoding
     """Yield each file as a text, its line breaks as blanks, with the name of its folder as the label."""
     tree = tree_of(path)
     if tree is None:
-        raise UserError(f"{path}: expected {form.description}, got a file.")
+        raise UserError(f"{path}: expected {form.description}, found a file.")
     for label, handle, text in _texts(tree, report, encoding):
         example = make_example(" ".join(text.split()), label, str(handle), 1, report, form.task)
         if example is not None:

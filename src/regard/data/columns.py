@@ -109,7 +109,7 @@ def parse_columns(given: str) -> tuple[tuple[str, ...], str | None, str | None]:
         role, equals, value = part.partition("=")
         known = ROLES.get(role.strip().lower())
         if known is None or not equals or not value.strip():
-            raise UserError(f"--columns {given}: expected {EXAMPLE}, got {part.strip()!r}. Name source and target.")
+            raise UserError(f"--columns {given}: expected {EXAMPLE}, found {part.strip()!r}. Name source and target.")
         if known[0] == "source":
             source += tuple(name.strip() for name in value.split("+"))
         else:
@@ -142,7 +142,7 @@ def _find(table: Table, name: str, given: str) -> int:
     if name.isdecimal() and 1 <= int(name) <= table.width:
         return int(name) - 1
     known = f"{table.what} {', '.join(table.names)}" if table.names else f"numbers from 1 to {table.width}"
-    raise UserError(f"{table.path}: --columns {given}: expected {known}, got {name!r}.")
+    raise UserError(f"{table.path}: --columns {given}: expected {known}, found {name!r}.")
 
 
 def _between(table: Table, source: tuple[int, ...]) -> str:
@@ -314,7 +314,7 @@ def _unclear(table: Table, left: list[int], task: str | None) -> UserError:
     remedy = ",".join(f"{side}={table.called(c)}" for side, c in zip(("source", "target"), guess, strict=False))
     named = f", or name two of them {sides[0]} and {sides[1]} in the first line" if not table.names else ""
     return UserError(
-        f"{table.path}: expected {sides[0]} and {sides[1]}, got {table.width} {table.what} ({table.shown()}), and it "
+        f"{table.path}: expected {sides[0]} and {sides[1]}, found {table.width} {table.what} ({table.shown()}), and it "
         f"is not clear which they are. Try --columns {remedy}{named}."
     )
 

@@ -288,7 +288,7 @@ def _from_tables(one: Path | str, other: Path | str) -> Graph:
     edge_rows, columns = _table(paths[0]), _edge_columns(_header(paths[0]) or [])
     if columns is None:
         raise UserError(
-            f"{paths[0]}: expected columns such as source and target, got {', '.join(_header(paths[0]) or [])}."
+            f"{paths[0]}: expected columns such as source and target, found {', '.join(_header(paths[0]) or [])}."
         )
     edges = [
         {"source": row[columns[0]], "target": row[columns[1]]} | {k: v for k, v in row.items() if k not in columns}

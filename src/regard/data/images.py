@@ -98,7 +98,7 @@ def _recognise_tree(tree: Tree, task: str | None) -> Format | None:
     if len(classes) < 2:
         found = f"only {next(iter(classes))!r}" if classes else "none"
         raise UserError(
-            f"{tree.path} holds {len(pictures):,} pictures without labels: expected a folder for each class, got "
+            f"{tree.path} holds {len(pictures):,} pictures without labels: expected a folder for each class, found "
             f"{found}; or add a metadata.csv with the columns file_name and label or caption."
         )
     what = f"{sum(classes.values()):,} pictures in {len(classes)} folders, one for each class{ignored}"

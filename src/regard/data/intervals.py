@@ -83,7 +83,7 @@ def label_lines(text: str, where: str, rate: int, duration: float) -> list[Inter
         if not parts:
             continue
         if len(parts) < 2 or not all(map(NUMBER.fullmatch, parts[:2])):
-            raise UserError(f"{where}:{number}: expected `start end label`, got {line[:40]!r}.")
+            raise UserError(f"{where}:{number}: expected `start end label`, found {line[:40]!r}.")
         found.append(Interval(float(parts[0]), float(parts[1]), parts[2].strip() if len(parts) > 2 else ""))
     last = max((one.end for one in found), default=0.0)
     whole = all(one.start.is_integer() and one.end.is_integer() for one in found)

@@ -67,7 +67,7 @@ class Listing:
                 continue
             fields = _fields(line, layout, feed)
             if fields is None or fields[0] is None or fields[1] is None:
-                report(Fault(self.name, number, f"expected {layout.description}, got {line[:60]!r}", "faulty lines"))
+                report(Fault(self.name, number, f"expected {layout.description}, found {line[:60]!r}", "faulty lines"))
                 continue
             path, targets = NUMBERED.sub("", str(fields[0]).strip()), fields[1]
             for target in targets if isinstance(targets, list) else [targets]:

@@ -115,7 +115,7 @@ def _opened(picture: ImageHandle) -> Image.Image:
     if not size:
         raise UserError(f"{picture} is empty, expected a picture.")
     if size > MOST_BYTES:
-        raise UserError(f"{picture} is too large: expected at most {MOST_BYTES:,} bytes, got {size:,}.")
+        raise UserError(f"{picture} is too large: expected at most {MOST_BYTES:,} bytes, found {size:,}.")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of large sizes, which are judged here, and of odd tags
@@ -131,7 +131,8 @@ def _opened(picture: ImageHandle) -> Image.Image:
         raise UserError(f"{picture} is not a readable picture ({_reason(error, start)}).") from error
     columns, rows = image.size
     if rows * columns > MOST_PIXELS or max(rows, columns) > MOST_SIDE:
-        raise UserError(f"{picture} is too large: expected at most {MOST_PIXELS:,} pixels, got {columns:,} × {rows:,}.")
+        found = f"{columns:,} × {rows:,}"
+        raise UserError(f"{picture} is too large: expected at most {MOST_PIXELS:,} pixels, found {found}.")
     if rows < 1 or columns < 1:
         raise UserError(f"{picture} has no pixels: it is {columns} × {rows}.")
     return image
@@ -181,8 +182,8 @@ def frame_count(picture: ImageHandle) -> int:
             raise UserError(f"{picture} is damaged ({error or type(error).__name__}).") from error
         if count > MOST_FRAMES or count * image.size[0] * image.size[1] > MOST_MOVING:
             raise UserError(
-                f"{picture} is too long: expected at most {MOST_FRAMES:,} frames of {MOST_MOVING:,} pixels in all, got "
-                f"{count:,} of {image.size[0]:,} × {image.size[1]:,}."
+                f"{picture} is too long: expected at most {MOST_FRAMES:,} frames of {MOST_MOVING:,} pixels in all, "
+                f"found {count:,} of {image.size[0]:,} × {image.size[1]:,}."
             )
         return count
 
@@ -303,7 +304,7 @@ def array_of(path: str, member: str = "") -> NDArray[Any]:
     if found.ndim not in (3, 4) or found.dtype.kind not in "biuf":
         where = f"{path}/{member}" if member else path
         raise UserError(
-            f"{where}: expected pictures as numbers (number, rows, columns[, channels]), got {found.dtype} of shape "
+            f"{where}: expected pictures as numbers (number, rows, columns[, channels]), found {found.dtype} of shape "
             f"{found.shape}."
         )
     return found
@@ -350,7 +351,7 @@ def idx_array(path: str | Path) -> NDArray[np.uint8]:
         raise UserError(f"{path} is a damaged IDX file ({error}); fetch it again.") from error
     if len(content) != expected:
         found = "more" if len(content) > expected else f"{len(content):,}"
-        raise UserError(f"{path} is a damaged IDX file: expected {expected:,} bytes of shape {shape}, got {found}.")
+        raise UserError(f"{path} is a damaged IDX file: expected {expected:,} bytes of shape {shape}, found {found}.")
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 

@@ -117,7 +117,8 @@ def members(paths: Sequence[Path | str]) -> list[str]:
         if tree.archive and any(handle.name == OFFICE for handle in tree.files):
             raise UserError(f"{path} is an Office document, expected text. Try to save it as CSV or as plain text.")
         if not handles:
-            raise UserError(f"{path}: expected data, got {'an archive' if tree.archive else 'a folder'} without files.")
+            what = "an archive" if tree.archive else "a folder"
+            raise UserError(f"{path}: expected data, found {what} without files.")
         found += map(str, handles)
     return found
 
@@ -175,7 +176,7 @@ def _as_given(files: Files, format: str, task: str | None) -> Format:
         return found
     samples = files.samples
     if columns and format and format not in COLUMNED:
-        raise UserError(f"--columns {columns}: expected a format with columns, got --format {format}. Leave one out.")
+        raise UserError(f"--columns {columns}: expected a format with columns, found --format {format}. Leave one out.")
     if format == "aligned" or (columns and not format and len(samples) == 2 and not _kind(samples[0], columns)):
         return _aligned_as_given(samples, task, columns)
     format = format or _kind(samples[0], columns)
@@ -245,7 +246,7 @@ def _other(sample: Sample, format: str, columns: str, task: str | None) -> UserE
         found = "something else"
     what = f"--format {format}" if format else f"columns (--columns {columns})"
     suits = f" for the task {task}" if task else ""
-    return UserError(f"{sample.path}: expected {what}{suits}, got {found}. Leave it out, or give another.")
+    return UserError(f"{sample.path}: expected {what}{suits}, found {found}. Leave it out, or give another.")
 
 
 def _tag_columns(form: Format, columns: str) -> Format:
@@ -264,7 +265,7 @@ def _tag_columns(form: Format, columns: str) -> Format:
 
 def _aligned_as_given(samples: Sequence[Sample], task: str | None, columns: str) -> Format:
     if len(samples) != 2:
-        raise UserError(f"{samples[0].path}: expected two line-aligned files, got {len(samples)}. Name both.")
+        raise UserError(f"{samples[0].path}: expected two line-aligned files, found {len(samples)}. Name both.")
     form = recognise_aligned(samples, task or "convert", sure=True)
     if form is None:
         raise _unsuitable(samples[0].path, task)

@@ -184,7 +184,7 @@ def _unfit(entry: str | None, cut: list[str], name: str) -> str:
     if entry.endswith("|") or entry.startswith("|"):
         return f"{name} is a pipe ({entry[:40]} …), which is never executed; write the recording to a file first"
     if len(cut) > 2 and not all(re.fullmatch(r"\d+(\.\d+)?", part) for part in cut[1:3]):
-        return f"{name}: expected start and end in seconds in `segments`, got {' '.join(cut[1:3])}"
+        return f"{name}: expected start and end in seconds in `segments`, found {' '.join(cut[1:3])}"
     return ""
 
 

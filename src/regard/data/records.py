@@ -93,7 +93,7 @@ def _table(kind: str, path: str, records: list[Record]) -> tuple[str, Table, fro
     if not kept:
         what = "objects of their own" if names else "nothing"
         raise UserError(
-            f"{path}: expected records with fields of text, such as text and label, got fields that hold {what}: "
+            f"{path}: expected records with fields of text, such as text and label, found fields that hold {what}: "
             f"{', '.join(names[:8])}. Write each text to a field of its own."
         )
     shown = tuple(names[i] for i in kept)
@@ -163,7 +163,7 @@ def _parquet_records(path: Path | str) -> Iterator[tuple[int, Record]]:
         parquet: Any = importlib.import_module("pyarrow.parquet")
     except ImportError as error:
         raise UserError(
-            f"{path} is a Parquet file: expected the package pyarrow to read it, got none. "
+            f"{path} is a Parquet file: expected the package pyarrow to read it, found none. "
             'Try pip install "regard[parquet]".'
         ) from error
     with open_file(path) as stream:

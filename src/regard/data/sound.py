@@ -140,9 +140,9 @@ def _header(handle: Handle, changed: int, size: int) -> Header:  # noqa: ARG001 
         compressed = file.format in ("FLAC", "OGG", "MP3")
         least = 0 if compressed else width.get(file.subtype, 0) * found.samples * found.channels
     if not LEAST_RATE <= found.rate <= MOST_RATE:
-        raise UserError(f"{handle}: expected {LEAST_RATE:,} to {MOST_RATE:,} samples a second, got {found.rate:,}.")
+        raise UserError(f"{handle}: expected {LEAST_RATE:,} to {MOST_RATE:,} samples a second, found {found.rate:,}.")
     if not 1 <= found.channels <= MOST_CHANNELS:
-        raise UserError(f"{handle}: expected 1 to {MOST_CHANNELS} channels, got {found.channels}.")
+        raise UserError(f"{handle}: expected 1 to {MOST_CHANNELS} channels, found {found.channels}.")
     if found.seconds > 3600 * MOST_HOURS or least > 2 * handle.size() + 4096:
         raise UserError(
             f"{handle}: the header promises {found.seconds / 3600:,.1f} hours in {handle.size():,} bytes, expected at "
@@ -180,7 +180,7 @@ def bounds(clip: Clip) -> tuple[int, int]:
     last = known.samples if clip.end is None else min(known.samples, round(clip.end * known.rate))
     if first >= last:
         raise UserError(
-            f"{clip}: expected a part inside of {known.seconds:.2f} seconds, got {clip.start:g} to "
+            f"{clip}: expected a part inside of {known.seconds:.2f} seconds, found {clip.start:g} to "
             f"{'the end' if clip.end is None else f'{clip.end:g}'}."
         )
     if last - first > MOST_SECONDS * known.rate:

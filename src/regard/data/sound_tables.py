@@ -227,7 +227,7 @@ def records(lines: Iterable[tuple[int, str]], table: SoundTable, report: Any) ->
             try:
                 row = {str(key): "" if value is None else str(value) for key, value in json.loads(line).items()}
             except (ValueError, AttributeError):
-                report((number, f"expected a JSON object, got {line[:40]!r}"))
+                report((number, f"expected a JSON object, found {line[:40]!r}"))
                 continue
         else:
             cells = next(iter(_cells([line], table.delimiter)), [])
@@ -237,7 +237,7 @@ def records(lines: Iterable[tuple[int, str]], table: SoundTable, report: Any) ->
             row = dict(zip(names, (cell.strip() for cell in cells), strict=False))
         missing = next((name for name in (table.path, table.target) if name not in row), None)
         if missing is not None:
-            report((number, f"expected a column {missing!r}, got {line[:40]!r}"))
+            report((number, f"expected a column {missing!r}, found {line[:40]!r}"))
             continue
         yield number, row
 
@@ -296,7 +296,7 @@ def _part(row: Record, table: SoundTable) -> tuple[float, float | None] | str:
     for name in (table.start, table.end, table.duration):
         text = row.get(name or "", "")
         if text and not NUMBER.fullmatch(text):
-            return f"expected seconds in {name!r}, got {text!r}"
+            return f"expected seconds in {name!r}, found {text!r}"
         found.append(float(text) if text else None)
     start, end, duration = found
     if start is not None and end is None and duration is not None and table.start == "offset":

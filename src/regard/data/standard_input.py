@@ -24,11 +24,11 @@ def spooled(*lists: Sequence[str]) -> Iterator[list[list[str]]]:
         yield [list(paths) for paths in lists]
         return
     if count > 1:
-        raise UserError("-: expected standard input once, got it twice. Save one of them to a file.")
+        raise UserError("-: expected standard input once, found it twice. Save one of them to a file.")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("-: several processes cannot read one standard input. Save it to a file.")
     if sys.stdin is None or sys.stdin.isatty():
-        raise UserError("-: expected data on standard input, got a terminal. Try `regard train - < FILE`.")
+        raise UserError("-: expected data on standard input, found a terminal. Try `regard train - < FILE`.")
     with tempfile.TemporaryDirectory(prefix="regard-") as folder:
         path = Path(folder) / "stdin"
         with path.open("wb") as file:

@@ -130,7 +130,7 @@ def write_store(folder: Path | str, rows: Iterable[Sequence[ArrayLike]], fields:
 
 def _refuse_width(folder: Path, count: int, row: Sequence[Any], expected: int) -> None:
     if len(row) != expected:
-        raise UserError(f"{folder}: row {count - 1}: expected {expected} fields, got {len(row)}.")
+        raise UserError(f"{folder}: row {count - 1}: expected {expected} fields, found {len(row)}.")
 
 
 def _check_fields(fields: Sequence[Field]) -> None:
@@ -200,7 +200,7 @@ class _FieldWriter(ABC):
         return f"whole numbers from 0 to {np.iinfo(dtype).max}"
 
     def _refuse(self, row: int, expected: str, got: object) -> NoReturn:
-        raise UserError(f"{self._path}: row {row}: expected {expected}, got {got}.")
+        raise UserError(f"{self._path}: row {row}: expected {expected}, found {got}.")
 
     def close(self) -> None:
         try:

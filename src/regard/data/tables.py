@@ -184,7 +184,7 @@ def guess_csv(
         what, names = ("labelled texts", "text,label") if task == "classify" else ("pairs", "source,target")
         raise UserError(
             f"{sample.path} does not hold {what}: expected at least two columns in nearly every line, with a header "
-            f"such as {names}, got lines of one or of different numbers. Plain text needs --task continue."
+            f"such as {names}, found lines of one or of different numbers. Plain text needs --task continue."
         )
     return None
 

@@ -152,7 +152,7 @@ class Clips(Input[ImageHandle], Opens, Covers):
             raise UserError(fault)
         pixels = pixels_of(sent) * count_of(sent)
         if pixels > SENT_PIXELS:
-            raise UserError(f"the clip is too large: expected at most {SENT_PIXELS:,} pixels in all, got {pixels:,}.")
+            raise UserError(f"the clip is too large: expected at most {SENT_PIXELS:,} pixels in all, found {pixels:,}.")
         return sent
 
     def sample(self) -> ImageHandle:

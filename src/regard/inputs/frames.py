@@ -159,7 +159,7 @@ class Frames(Input[Clip], Opens, Covers):
         if known.seconds > SENT_SECONDS or known.samples * known.channels > SENT_SAMPLES:
             raise UserError(
                 f"the recording is too long: expected at most {SENT_SECONDS:.0f} seconds and {SENT_SAMPLES:,} samples, "
-                f"got {known.seconds:,.0f} and {known.samples * known.channels:,}."
+                f"found {known.seconds:,.0f} and {known.samples * known.channels:,}."
             )
         return sent
 

@@ -134,8 +134,8 @@ class Patches(Input[ImageHandle], Opens, Framed, Restores[ImageHandle], Covers):
         fault = fault_of(sent)
         if fault:
             raise UserError(fault)
-        if count_of(sent) > SENT_PIXELS:
-            raise UserError(f"the image is too large: expected at most {SENT_PIXELS:,} pixels, got {count_of(sent):,}.")
+        if (count := count_of(sent)) > SENT_PIXELS:
+            raise UserError(f"the image is too large: expected at most {SENT_PIXELS:,} pixels, found {count:,}.")
         return sent
 
     def sample(self) -> ImageHandle:

@@ -190,7 +190,7 @@ class Tokens(Input[str], Covers):
 
     @staticmethod
     def unreadable(source: str) -> str:
-        return "" if isinstance(source, str) else f"expected a text, got {type(source).__name__}"
+        return "" if isinstance(source, str) else f"expected a text, found {type(source).__name__}"
 
     def encode(self, sources: Sequence[str]) -> list[Row]:
         if self.sentences is not None:

@@ -186,7 +186,7 @@ def watch(
     network = getattr(model, "network", model)
     if not isinstance(network, nn.Module):
         name = model.__name__ if isinstance(model, type) else type(model).__name__
-        raise TypeError(f"model: expected a module or a trained model to watch, got {name}")
+        raise TypeError(f"model: expected a module or a trained model to watch, found {name}")
     found = attentions(network)
     if layers is None and not found:
         raise ValueError(_nothing_to_watch(network))

@@ -92,7 +92,7 @@ def number_of(text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise UserError(f"Numbers are compared here: expected one such as 3.5, got {text[:40]!r}.")
+        raise UserError(f"Numbers are compared here: expected one such as 3.5, found {text[:40]!r}.")
     return value
 
 

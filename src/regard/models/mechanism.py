@@ -44,7 +44,7 @@ class Mechanism:
 
     def __post_init__(self) -> None:
         if self.kind == "bigbird" and self.near % 2 == 0:
-            raise ValueError(f"model.near: expected an odd number of blocks, got {self.near}")
+            raise ValueError(f"model.near: expected an odd number of blocks, found {self.near}")
 
     def layers(
         self, count: int, width: int, heads: int, parts: AttentionParts, *, length: int, back: bool = False

@@ -134,7 +134,7 @@ class AttentionLayers(Layers):
         fault = fault_of(self.attention, getattr(self, "position", "none"), back=self.back)
         fault = fault or self._other_parts()
         if self.attention == "bigbird" and self.near % 2 == 0:
-            fault = f"model.near: expected an odd number of blocks, got {self.near}"
+            fault = f"model.near: expected an odd number of blocks, found {self.near}"
         if self.attention == "bigbird" and self.back and self.extra:
             fault = (
                 "model.extra: global tokens look at all positions, and this model looks back only; set model.extra=0"

@@ -128,7 +128,8 @@ def _plain(text: str) -> str:
 def _checked(weights: ArrayLike, grid: tuple[int, int]) -> NDArray[np.float64]:
     found = np.asarray(weights, dtype=np.float64).ravel()
     if found.size != grid[0] * grid[1]:
-        raise UserError(f"A grid of {grid[0]} × {grid[1]} places needs {grid[0] * grid[1]} weights, got {found.size}.")
+        rows, columns = grid
+        raise UserError(f"A grid of {rows} × {columns} places needs {rows * columns} weights, found {found.size}.")
     if not np.isfinite(found).all():
         raise UserError("The weights hold NaN or infinite values: nothing to draw.")
     return found

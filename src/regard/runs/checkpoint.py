@@ -111,7 +111,7 @@ def put_weights(model: nn.Module, weights: Mapping[str, Tensor], where: Path) ->
     own = tensors_of(model)
     for name, tensor in own.items():
         if weights[name].dtype != tensor.dtype:
-            raise UserError(f"{where}: {name!r}: expected {_plain(tensor)}, got {_plain(weights[name])}.")
+            raise UserError(f"{where}: {name!r}: expected {_plain(tensor)}, found {_plain(weights[name])}.")
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(weights[name])

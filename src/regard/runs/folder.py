@@ -97,7 +97,7 @@ def refuse_other_run(run: Path, config: Config, files: str, say: Callable[[str],
         raise UserError(f"{run} was begun by version 0.1: finish it with that version, or name another folder with -o.")
     if then.get("task") != config.task or then["input"] != config.input:
         raise UserError(
-            f"{run} holds a training of the task {then.get('task')} on {then['input']}, got {config.task} on "
+            f"{run} holds a training of the task {then.get('task')} on {then['input']}, found {config.task} on "
             f"{config.input}: name another folder with -o."
         )
     if _files_before(run, files) != files:

@@ -150,6 +150,7 @@ def settings_in(folder: Path) -> tuple[Config, bool]:
     _refuse_giant(folder / "config.yaml", 1 << 20)
     found = config_files.parse(folder / "config.yaml")
     config = settings.make(found, str(folder / "config.yaml"))
+    settings.refuse_too_large(config, str(folder / "config.yaml"), 4)
     return locations.resolved(config, folder), upgrade.is_old(found)
 
 

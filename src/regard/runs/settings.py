@@ -22,6 +22,8 @@ from regard.models.settings import Kind
 from regard.outputs import OUTPUTS
 from regard.runs import locations, upgrade
 
+MOST = 10**14  # weights: a thousand times what the largest machines train
+
 
 def load(path: Path) -> Config:
     """Read the settings of a YAML file; its paths lead to the data from any working directory."""
@@ -39,7 +41,7 @@ def make(found: dict[str, Any], where: str) -> Config:
         made = kind.model_validate(found)
     except ValidationError as error:
         raise UserError(_sentence(error, where, kind)) from error
-    _refuse_giant(made, where, 4)
+    _refuse_giant(made, where)
     return made
 
 
@@ -162,20 +164,33 @@ def override(given: Config, settings: list[str]) -> Config:
             raise UserError(f"--set {setting}: {_unknown(key, list(keys_of(found)), given.task)}")
         section[last] = parsed
     changed = make(found, "--set")
-    _refuse_giant(changed, "--set", 16)  # training keeps a gradient and two moments of each weight
+    _refuse_giant(changed, "--set")
     return changed
 
 
-def _refuse_giant(made: Config, where: str, each: int) -> None:
-    """Refuse a model that cannot fit while it is still a number: afterwards the system ends the process."""
+def refuse_too_large(made: Config, where: str, each: int) -> None:
+    """Refuse a model that cannot fit here, with so many bytes for each weight, while it is still a number.
+
+    Afterwards the system would end the process. `regard plan` asks for other machines and does not call this.
+    """
     needed = each * made.parameters()
     if needed > memory():
-        size = " and ".join(f"model.{key}={value}" for key, value in made.model if key in ("width", "layers"))
         raise UserError(
-            f"{where}: {size} need about "
-            f"{needed / 1e9:,.0f} GB of memory for {made.parameters():,} weights, there are "
-            f"{memory() / 1e9:,.0f} GB: make the model smaller."
+            f"{where}: {_size(made)} need about {needed / 1e9:,.0f} GB of memory for {made.parameters():,} weights, "
+            f"there are {memory() / 1e9:,.0f} GB: make the model smaller."
         )
+
+
+def _refuse_giant(made: Config, where: str) -> None:
+    if made.parameters() > MOST:
+        raise UserError(
+            f"{where}: {_size(made)} are about {made.parameters():.1e} weights, expected at most {MOST:.0e}: "
+            "make the model smaller."
+        )
+
+
+def _size(made: Config) -> str:
+    return " and ".join(f"model.{key}={value}" for key, value in made.model if key in ("width", "layers"))
 
 
 def _sentence(error: ValidationError, where: str, settings: type[Config]) -> str:
@@ -195,16 +210,17 @@ def _sentence(error: ValidationError, where: str, settings: type[Config]) -> str
         return f"{where}: the setting '{key}.kind' is missing, expected one of {', '.join(kinds_of(settings))}."
     if first["type"] == "union_tag_invalid":
         kinds = kinds_of(settings, key)
-        return f"{where}: {key}.kind: expected one of {', '.join(kinds)}, got {_near(str(first['ctx']['tag']), kinds)}"
+        nearest = _near(str(first["ctx"]["tag"]), kinds)
+        return f"{where}: {key}.kind: expected one of {', '.join(kinds)}, found {nearest}"
     got, wrong = first["input"], EXPECTED.get(first["type"])
     if wrong is None:  # a sentence of our own, or of a kind that no setting has yet
-        found = "" if isinstance(got, dict) else f", got {got!r}"
+        found = "" if isinstance(got, dict) else f", found {got!r}"
         return f"{where}: {key}: {first['msg'][0].lower()}{first['msg'][1:]}{found}."
     expected = f"expected {wrong.format(**first.get('ctx', {}))}"
     if where == "--set" and key in OPTIONS:
         return f"{OPTIONS[key]} is {got!r}, {expected}."
     several = isinstance(got, str) and "=" in got
-    return f"{where}: {key}: {expected}, got {got!r}." + " Separate settings by blanks." * several
+    return f"{where}: {key}: {expected}, found {got!r}." + " Separate settings by blanks." * several
 
 
 def _near(name: str, known: Iterable[str]) -> str:

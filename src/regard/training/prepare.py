@@ -98,7 +98,7 @@ def _say_long(config: Config, record: dict[str, Any], left: int, say: Say) -> No
         say(f"left out {counted(left_out, unit)} with more than {data.longest} tokens: {remedy}")
     if not left and left_out and longest:
         raise UserError(
-            f"{data.train[0]}: expected {unit}s of at most {data.longest} tokens, got {left_out:,} that are longer. "
+            f"{data.train[0]}: expected {unit}s of at most {data.longest} tokens, found {left_out:,} that are longer. "
             f"Try --set data.longest={longest}."
         )
     if not left:

@@ -51,7 +51,8 @@ class Split:
         unit, file = UNITS[OUTPUTS[config.task].reads], config.data.train[0]
         if seen.count < 2:
             raise UserError(
-                f"{file}: expected at least 2 {unit}s, one of them for validation, got {seen.count}. Try --valid FILE."
+                f"{file}: expected at least 2 {unit}s, one of them for validation, found {seen.count}. "
+                "Try --valid FILE."
             )
         if not self.contiguous:
             if any(example.group for example in seen.examples):

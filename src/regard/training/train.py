@@ -189,6 +189,7 @@ def run_training(
 ) -> Model:
     """Prepare, train or resume, evaluate, and write the card; under `torchrun`, process 0 does all but the training."""
     keep_memory()
+    settings.refuse_too_large(config, "The model", 16)  # training keeps a gradient and two moments of each weight
     world = World(place)
     progress = progress if world.first else Progress(quiet=True)
     for paths in (config.data.valid, config.data.test):

@@ -103,7 +103,7 @@ class Maker(Output[Imagined], Learns, Refuses, Invents, Portrays, Warns):
 
     def _other_shape(self, row: Row) -> str:
         expected, found = (" × ".join(map(str, shape)) for shape in (self.things.row, np.shape(row[0])))
-        return f"expected {expected} numbers, as the first example has, got {found}"
+        return f"expected {expected} numbers, as the first example has, found {found}"
 
     @final
     def collate(self, input: Input[Any], rows: Sequence[Row], extra: int = 0) -> Batch:
