@@ -24,6 +24,7 @@ from regard.attention import attend, fast
 from regard.attention.kernels import FavorFeatures, Kernel
 from regard.attention.normalisers import divide
 from regard.attention.shortened import LengthProjection
+from regard.pictures.style import origin
 
 LENGTH, WIDTH, DRAWS = 512, 16, 20
 
@@ -84,7 +85,7 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
         sizes = sorted({row["size"] for row in rows if row["what"] in kinds})
         axes.set_xticks(sizes, [str(size) for size in sizes])
         axes.minorticks_off()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=110, metadata=origin())
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.measure import report
 
 import regard
+from regard.pictures.style import origin
 from regard.training.loop import Trainer
 
 
@@ -64,7 +65,7 @@ def plot(rows: dict[str, list[float]], layers: int, path: Path) -> None:
     )
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=110, metadata=origin())
 
 
 def main() -> None:

@@ -30,6 +30,7 @@ from regard.attention.normalisers import divide
 from regard.attention.patterns import bigbird
 from regard.attention.shortened import LengthProjection, Shortened
 from regard.models.gpt import gpt
+from regard.pictures.style import origin
 
 HERE = Path(__file__).parent
 HEADS, WIDTH, COLUMNS = 8, 64, 256
@@ -299,7 +300,7 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
         axes.legend(fontsize=8)
         axes.set_xticks(LENGTHS, [f"{n:,}" for n in LENGTHS], rotation=30, minor=False)
         axes.minorticks_off()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=110, metadata=origin())
 
 
 def main() -> None:

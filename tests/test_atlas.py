@@ -1,12 +1,13 @@
 """The atlas: quick pages run and draw what they show, the table is fresh, and what is wrong is named."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 import torch
 from docs.atlas import catalogue, run, source
-from docs.atlas.pages import ROOT, looks_like, name, run_here, steps, unprinted
+from docs.atlas.pages import ROOT, looks_like, name, origin_of, run_here, steps, unprinted
 
 ENTRIES = [catalogue.entry(page) for page in catalogue.pages()]
 SECONDS = json.loads(run.SECONDS.read_text())
@@ -36,6 +37,15 @@ def test_each_cell_leads_somewhere() -> None:
 def test_the_table_is_fresh() -> None:
     written = (catalogue.FOLDER / "index.md").read_text(encoding="utf-8")
     assert written == catalogue.index(ENTRIES), "python -m docs.atlas.catalogue writes it again"
+
+
+def test_each_picture_says_which_page_or_command_drew_it() -> None:
+    for each in ENTRIES:
+        commands = [shlex.split(step.command) for step in steps(each.text) if step.command]
+        for cell in each.cells["picture"]:
+            if not cell.startswith("n/a"):
+                _, said = origin_of(catalogue.FOLDER / cell)
+                assert said == name(each.page) or shlex.split(said) in commands, f"make atlas PAGES={each.page.stem}"
 
 
 def test_each_page_was_run_and_each_picture_is_shown() -> None:

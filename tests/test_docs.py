@@ -15,12 +15,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from docs.atlas.pages import ROOT, Failed, blocks, broken, looks_like, name, prose, python_of, run_python
+from docs.atlas.pages import ROOT, Failed, blocks, broken, looks_like, name, origin_of, prose, python_of, run_python
+from packaging.version import Version
+
+import regard
 
 ATLAS = sorted((ROOT / "docs" / "atlas").glob("*.md"))  # test_atlas.py runs these
-FOLLOWED = [ROOT / "docs" / "tutorial.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]  # test_tutorial.py
+LONGER = sorted(page for folder in ("tutorials", "guides") for page in (ROOT / "docs" / folder).glob("*.md"))
+FOLLOWED = [ROOT / "docs" / "tutorial.md", *LONGER]  # test_tutorial.py runs their commands and python in turn
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {*ATLAS})]
-RUN = [page for page in PAGES if page not in FOLLOWED]
+RUN = [page for page in PAGES if page not in FOLLOWED and python_of(page.read_text(encoding="utf-8"))]
 LINKED = [*PAGES, *ATLAS, ROOT / "CHANGELOG.md"]
 SHELLS = ("console", "bash", "sh", "shell")
 
@@ -121,6 +125,52 @@ def test_commands_exist(page: Path) -> None:
 @every_linked_page
 def test_links_and_pictures_lead_somewhere(page: Path) -> None:
     report(page, broken(page, ROOT))
+
+
+# ---- pictures -----------------------------------------------------------------------------------------------------
+
+
+def undrawn(software: str, command: str, picture: str) -> str | None:
+    """What is wrong with what a picture says of itself: a version up to this one, and a page that has it, a script of
+    benchmarks/ or recipes/, or a command that exists."""
+    version = re.fullmatch(r"Regard (\d+\.\d+\.\d+)", software)
+    if not version or Version(version[1]) > Version(regard.__version__):
+        return f"it was drawn by '{software}', expected Regard and a version up to {regard.__version__}"
+    if command.endswith(".md"):
+        held = (ROOT / command).is_file() and picture in (ROOT / command).read_text(encoding="utf-8")
+        return None if held else f"'{command}' is no page that draws it"
+    if command.endswith(".py"):
+        known = {path.name for folder in ("benchmarks", "recipes") for path in (ROOT / folder).glob("*.py")}
+        return None if Path(command).name in known else f"there is no script '{command}'"
+    if not command.startswith("regard "):
+        return f"'{command}' is no command"
+    return next(iter(unknown(f"```sh\n{command}\n```", set(), help_of)), None)
+
+
+def test_pictures_say_what_drew_them() -> None:
+    pictures = [path for kind in ("png", "svg") for path in sorted((ROOT / "docs").rglob(f"pictures/*.{kind}"))]
+    assert len(pictures) > 20
+    found = {name(path): undrawn(*origin_of(path), path.name) for path in pictures}
+    assert {path: fault for path, fault in found.items() if fault} == {}
+
+
+@pytest.mark.parametrize(
+    ("software", "command", "fault"),
+    [
+        ("Regard 0.1.0", "docs/positions.md", None),
+        ("Regard 0.1.0", "regard show runs/x -o masks.png", None),
+        ("Regard 0.1.0", "lengths.py", None),
+        ("Matplotlib 3.11", "docs/positions.md", "drawn by 'Matplotlib 3.11'"),
+        ("Regard 99.0.0", "docs/positions.md", "drawn by 'Regard 99.0.0'"),
+        ("Regard 0.1.0", "docs/graphs.md", "no page that draws it"),
+        ("Regard 0.1.0", "absent.py", "no script 'absent.py'"),
+        ("Regard 0.1.0", "regard show runs/x --flying", "no option --flying"),
+        ("Regard 0.1.0", "python", "'python' is no command"),
+    ],
+)
+def test_what_a_picture_says_of_itself_is_checked(software: str, command: str, fault: str | None) -> None:
+    found = undrawn(software, command, "masks.png")
+    assert found is None if fault is None else found is not None and fault in found
 
 
 # ---- the checks themselves ----------------------------------------------------------------------------------------

@@ -5,7 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
-from docs.atlas.pages import ROOT, Done, Failed, follow
+from docs.atlas.pages import ROOT, Done, Failed, follow, name
+
+from tests.test_docs import LONGER
 
 PAGE = ROOT / "docs" / "tutorial.md"
 
@@ -30,12 +32,19 @@ def test_every_step_of_the_tutorial_works(tmp_path: Path) -> None:
     done = list(follow(PAGE, tmp_path, limit=120))
     commands = [each.step.command for each in done]
     assert all(each.printed or each.step.python or ">" in each.step.command for each in done), "each tells something"
-    for name in ("check", "train", "predict", "evaluate", "show", "average"):
-        assert any(f"regard {name} " in command for command in commands)
+    for verb in ("check", "train", "predict", "evaluate", "show", "average"):
+        assert any(f"regard {verb} " in command for command in commands)
     assert (tmp_path / "roman.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "roman.html").stat().st_size > 5000
     assert len((tmp_path / "answers.txt").read_text().splitlines()) == 100
     assert unprinted(done) == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("page", LONGER, ids=name)
+def test_every_step_of_the_other_tutorials_and_of_the_guides_works(page: Path, tmp_path: Path) -> None:
+    assert unprinted(list(follow(page, tmp_path, limit=900))) == []
 
 
 def test_a_step_that_fails_is_named(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 from textwrap import dedent
 from urllib.parse import unquote
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -270,3 +271,16 @@ def looks_like(one: Path, other: Path) -> bool:
         return False
     a, b = imread(one), imread(other)
     return a.shape == b.shape and bool(np.mean(np.abs(a - b) > 0.25) < 0.02)
+
+
+def origin_of(picture: Path) -> tuple[str, str]:
+    """Return what a PNG or SVG file says that it was drawn by: the software with its version, and the command."""
+    if picture.suffix == ".png":
+        from PIL import Image
+
+        with Image.open(picture) as opened:
+            return str(opened.info.get("Software", "")), str(opened.info.get("Description", ""))
+    texts = {
+        node.tag.rpartition("}")[2]: "".join(node.itertext()).strip() for node in ElementTree.parse(picture).iter()
+    }
+    return texts.get("creator", ""), texts.get("description", "")

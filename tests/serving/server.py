@@ -41,8 +41,9 @@ class Server:
         self._ready.set()
 
     def __enter__(self) -> Self:
-        assert self._ready.wait(120), self.said
-        assert self.url, self.said
+        if not self._ready.wait(120) or not self.url:
+            self.process.kill()
+            raise AssertionError(self.said)
         self.client = httpx.Client(base_url=self.url, timeout=60)
         return self
 
