@@ -35,12 +35,12 @@ needs_browser = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 
 @contextmanager
-def browser(width: int = 1100, height: int = 800) -> Iterator[webdriver.Chrome]:
-    """A fresh browser that keeps its console and its network events for the test to read."""
+def browser(*more: str, width: int = 1100, height: int = 800) -> Iterator[webdriver.Chrome]:
+    """A fresh browser with some more flags that keeps its console and its network events for the test to read."""
     with tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True) as profile:
         options = webdriver.ChromeOptions()
         options.binary_location = str(shutil.which("chromium"))
-        for flag in (*FLAGS, f"--user-data-dir={profile}", f"--window-size={width},{height}"):
+        for flag in (*FLAGS, *more, f"--user-data-dir={profile}", f"--window-size={width},{height}"):
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         driver = webdriver.Chrome(options=options, service=Service(str(shutil.which("chromedriver"))))

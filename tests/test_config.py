@@ -76,7 +76,7 @@ def test_a_named_size_stands_for_its_numbers(tmp_path: Path) -> None:
     ("model.layers=2,model.width=8", "model.layers: expected a whole number, found '2,model.width=8'. Separate settings by blanks"),
     ("training.steps=0", "steps is 0, expected 1 or more"),
     ("training.minutes=-1", "minutes is -1, expected more than 0"),
-    ("output.pooling=mean", "a model that converts sequences has no setting 'output.pooling'; the task classify has it"),
+    ("output.pooling=mean", "the task convert has no setting 'output.pooling'; the task classify has it"),
     ("training.rate", "expected key=value"),
     ("training.rate=[1", "the value '\\[1' cannot be read"),
 ])  # fmt: skip

@@ -27,6 +27,7 @@ import regard
 from regard.commands import shapes
 from regard.commands.check import check_run
 from regard.commands.evaluate import evaluate
+from regard.commands.info import info
 from regard.commands.predict import predict
 from regard.commands.show import show
 from regard.errors import UserError
@@ -337,6 +338,7 @@ def test_a_run_predicts_evaluates_shows_and_passes_its_checks(made: tuple[Path, 
     for suffix, magic in ((".png", b"\x89PNG"), (".html", b"<!doctype html>")):
         shown = show(model, asked[:1], folder / f"shown{suffix}")
         assert shown.read_bytes()[: len(magic)].lower() == magic.lower()
+    assert info(folder / "whole").does == model.task.does
     said, sound = check_run(folder / "whole", accept=False)
     assert sound, said
 

@@ -12,7 +12,9 @@ import regard
 from regard.data import reading, survey
 from regard.data.example import Example
 from regard.errors import UserError
-from regard.runs import build
+from regard.inputs import INPUTS
+from regard.outputs import OUTPUTS
+from regard.runs import build, settings
 from regard.task import Task
 from tests.conftest import write_letters
 from tests.inputs import example
@@ -66,12 +68,29 @@ def test_a_watch_around_predict_sees_the_texts_in_their_order(name: str) -> None
         ("convert_recurrent", {"alignment": "hard"}, "'alignment' changes what is printed: use `answers`"),
         ("continue_gpt", {"stride": 3}, "'stride' is an option of `evaluate`"),
         ("fill_bert", {"embeddings": True}, "'embeddings' changes what is printed: use `answers`"),
-        ("tag", {"beam": 3}, "'beam' changes nothing about a model that tags words"),
+        ("tag", {"beam": 3}, "'beam' changes nothing about a model that tags parts of texts"),
     ],
 )
 def test_options_that_predict_does_not_have_are_refused(run: str, changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         regard.load(OLD / run).predict(["ab"], **changes)
+
+
+@pytest.mark.parametrize(
+    ("task", "source", "does"),
+    [
+        ("classify", "patches", "labels images"),
+        ("classify", "tokens", "labels texts"),
+        ("tag", "nodes", "tags parts of graphs"),
+        ("convert", "frames", "converts recordings"),
+        ("fill", "tokens", "fills in blanks of texts"),
+        ("detect", "patches", "finds things in images"),
+        ("imagine", "patches", "makes new images"),
+    ],
+)
+def test_a_verb_of_the_output_and_a_noun_of_the_input(task: str, source: str, does: str) -> None:
+    assert settings.does(settings.make({"task": task, "input": source, "data": {"train": ["x"]}}, "here")) == does
+    assert not any(input.noun in output.does for input in INPUTS.values() for output in OUTPUTS.values())
 
 
 @pytest.mark.parametrize("kept", [10, 10_000], ids=["larger than its survey", "in the survey whole"])

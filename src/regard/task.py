@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, final
 
@@ -44,7 +44,7 @@ class Task:
 
     @property
     def does(self) -> str:
-        return self.output.does
+        return f"{self.output.does} {self.input.noun}"
 
     @property
     def turns(self) -> tuple[str, ...]:
@@ -118,7 +118,13 @@ class Task:
 
     def answers(self, sources: Sequence[Any], first: int = 0, **changes: Any) -> list[Any]:
         """Answer each source; the first is line `first` of the input. A watch sees one pass over all, in order."""
-        return self._answers(sources, first, self.output.changed(changes))
+        return self._answers(sources, first, self._how(changes))
+
+    def _how(self, changes: Mapping[str, Any], *, scored: bool = True) -> Any:
+        for name in changes:
+            if name not in self.output.options:
+                raise UserError(f"{name!r} changes nothing about a model that {self.does}.")
+        return self.output.changed(changes, scored=scored)
 
     def _answers(self, sources: Sequence[Any], first: int, how: Any) -> list[Any]:
         passes = self.passes
@@ -138,14 +144,14 @@ class Task:
                 raise UserError(f"{name!r} changes what is printed: use `answers`, which returns it.")
             if name in self.output.measures:
                 raise UserError(f"{name!r} is an option of `evaluate`.")
-        found = self._answers(sources, 0, self.output.changed(changes, scored=False))
+        found = self._answers(sources, 0, self._how(changes, scored=False))
         return [self.output.as_target(answer) for answer in found]
 
     def lines(
         self, sources: Sequence[Any], first: int, changes: dict[str, Any], *, with_score: bool, as_json: bool
     ) -> Iterator[str]:
         """Yield what is printed for sources of which the first is line `first` of the input."""
-        found = self._answers(sources, first, self.output.changed(changes, scored=with_score or as_json))
+        found = self._answers(sources, first, self._how(changes, scored=with_score or as_json))
         for source, answer in zip(sources, found, strict=True):
             if as_json:
                 item = {"source": self.input.text(source), **self.output.as_json(answer)}
@@ -159,7 +165,7 @@ class Task:
         if not isinstance(self.output, Streams):
             return False
         with paused():
-            self.output.stream(self.passes, source, self.output.changed(changes), write)
+            self.output.stream(self.passes, source, self._how(changes), write)
         return True
 
     def refuse(self, source: Any, changes: dict[str, Any]) -> None:
@@ -168,7 +174,7 @@ class Task:
         if fault:
             raise UserError(fault)
         if isinstance(self.output, Refuses):
-            self.output.refuse(self.passes, source, self.output.changed(changes))
+            self.output.refuse(self.passes, source, self._how(changes))
 
     def trial(self, source: Any) -> Any:
         """Return what somebody may ask first, made from a source of the data."""
@@ -179,7 +185,7 @@ class Task:
     ) -> tuple[list[metrics.Score], list[str]]:
         """Score held-out items; and the answers, where there are any. `quick` may search less well."""
         measures = {name: changes.pop(name) for name in [*changes] if name in self.output.measures}
-        how = self.output.changed(changes)
+        how = self._how(changes)
         with paused():
             return self.output.evaluate(self.passes, held, how, quick=quick, samples=samples, **measures)
 
@@ -212,7 +218,7 @@ class Task:
         view = passes.view(source)
         if view.sound is not None:
             shown = replace(shown, sound=view.sound)
-        elif view.picture is not None:
+        elif view.picture is not None or view.scene is not None:
             shown = replace(shown, view=view)
         if not isinstance(self.input, Covers):
             return shown

@@ -108,7 +108,7 @@ def test_a_run_fits_on_one_screen(cli: Regard, letters: Path, run: Path) -> None
     assert len(lines) <= 24
     text = "\n".join(lines)
     for words in (
-        "converts sequences",
+        "converts texts",
         "data.tsv",
         "parameters",
         "120 steps",

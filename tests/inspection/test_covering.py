@@ -1,6 +1,7 @@
 """Covering: in every input a part is hidden, and its effect is what a direct computation says."""
 
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from regard.data.graph import Graph
 from regard.data.graphs import GraphSource
 from regard.data.sound import samples_of
 from regard.errors import UserError
-from regard.inspection.page import Exhibit
+from regard.inputs.input import Batch
 from regard.inspection.view import View
 from regard.text.cutting import places, without
 from tests.runs.test_old_runs import OLD
@@ -95,43 +96,84 @@ def test_one_part_alone_is_hidden(made: tuple[Path, Any, Any]) -> None:
 
 def test_the_effect_equals_a_direct_computation(made: tuple[Path, Any, Any]) -> None:
     folder, model, source = made
-    task = model.task
-    if model.config.task not in ("classify", "tag", "convert"):
-        pytest.skip("see below")
-    shown = task.exhibit(source, None, "each")
-    view, _ = parts_of(task, source)
-    pairs = task.input.coverable(source, view)
+    task, name = model.task, model.config.task
+    source = task.trial(source)  # of a text to fill in, one with a blank
+    first = task.output.looked_at(task.passes, source, "b" if name == "continue" else None)
+    shown = task.exhibit(source, "b" if name == "continue" else None, "each")
+    view, parts = parts_of(task, source)
     assert shown.effects is not None
-    first = task.answers([source])[0]
-    assert shown.effects.answer == task.output.as_target(first)
+    assert len(shown.effects.covered) == len(shown.parts) > 1
     for number, (text, each) in [*shown.effects.covered.items()][:3]:
-        part = next(
-            p for p in pairs if p.name == shown.parts[number].name and _same(shown, part_number=number, other=p)
-        )
+        part = next(each for each in parts if each.name == shown.parts[number].name)
         covered = task.input.cover(source, view, part)
-        alone = task.answers([covered])[0]
-        assert text == task.output.as_target(alone)
-        if model.config.task == "classify":
-            assert each == pytest.approx([alone.probabilities[first.label]], abs=1e-6)
-        elif model.config.task == "tag":
-            again = task.network.scores(task.output.known(task.passes, [covered], [first]))[0].softmax(-1)
-            if model.config.output.kind == "softmax":
-                picked = [task.output.classes.names.index(tag) for tag in first.tags]
-                assert each == pytest.approx(again[range(len(picked)), picked].tolist(), abs=1e-5)
-        else:  # the sum of the logs is the score of the answer, wherever it is searched for
-            batch = task.output.known(task.passes, [covered], [first])
-            with torch.no_grad():
-                loss = torch.nn.functional.cross_entropy(
-                    task.network.scores(batch)[0], batch.target.ids[0], reduction="sum"
-                )
-            assert np.log(each).sum() == pytest.approx(-float(loss), abs=1e-3)
-    assert shown.maps[-1].name.startswith("effect of covering")
+        if name == "continue":
+            assert text is None  # what would be drawn says little
+        else:
+            assert text == said(task, task.answers([covered])[0])
+        directly = DIRECT[name](task, covered, first)
+        assert each is None if directly is None else each == pytest.approx(directly, abs=1e-5)
+    map_of_effects = shown.maps[-1].name.startswith("effect of covering")
+    assert map_of_effects == (name != "imagine")  # whose answers are numbers, and not more or less probable
     path = show(model, [task.input.text(source)], folder / "covered.html", cover=True)
     assert '"effects":{' in path.read_text("utf-8")
 
 
-def _same(shown: Exhibit, part_number: int, other: Any) -> bool:
-    return shown.parts[part_number].name == other.name
+def said(task: Any, answer: Any) -> str:
+    if task.output.reads != "detect":
+        return str(task.output.as_target(answer))
+    counts = Counter(answer.boxes[i].label for i in answer.kept)
+    return ", ".join(f"{count} {label}" for label, count in counts.items()) or "nothing"
+
+
+def of_label(task: Any, covered: Any, first: Any) -> list[float]:
+    return [task.answers([covered])[0].probabilities[first.label]]
+
+
+def of_tags(task: Any, covered: Any, first: Any) -> list[float]:
+    scores = task.network.scores(task.output.known(task.passes, [covered], [first]))[0].softmax(-1)
+    picked = [task.output.classes.names.index(tag) for tag in first.tags]
+    return list(scores[range(len(picked)), picked].tolist())
+
+
+def of_tokens(task: Any, covered: Any, first: Any) -> list[float]:
+    batch = task.output.known(task.passes, [covered], [first])
+    with torch.no_grad():
+        scores = task.network.scores(batch)[0]
+    losses = torch.nn.functional.cross_entropy(scores, batch.target.ids[0], reduction="none")
+    return list((-losses).exp().tolist())
+
+
+def of_continuation(task: Any, covered: str, first: Any) -> list[float]:
+    ids = [*task.output.prompt(task.input, covered), *first.ids]
+    batch = Batch(task.input.collate([(ids[:-1],)]), torch.tensor([ids[1:]]))
+    with torch.no_grad():
+        shares = task.network.scores(batch)[0].softmax(-1)
+    return [float(shares[len(ids) - 1 - k, ids[-k]]) for k in range(len(first.ids), 0, -1)]
+
+
+def of_blank(task: Any, covered: str, first: Any) -> list[float]:
+    """The same word among all that could stand there."""
+    every = task.answers([covered], n_best=task.input.alphabet.size)[0].guesses
+    return [sum(float(np.exp(log)) for log, words in every if words == first.guesses[0][1])]
+
+
+def of_things(task: Any, covered: Any, first: Any) -> list[float]:
+    guesses = task.answers([covered], threshold=0.0)[0].boxes
+    with torch.no_grad():
+        scores = task.network.scores(Batch(task.input.collate(task.input.encode([covered])), None))[0]
+    names, found = task.output.classes.names, []
+    for query in first.shown:
+        label = first.boxes[query].label
+        found.append(float(scores[query, : len(names) + 1].softmax(-1)[names.index(label)]))
+        if guesses[query].label == label:
+            assert guesses[query].score == pytest.approx(found[-1], abs=1e-5)
+    return found
+
+
+DIRECT: dict[str, Any] = {
+    "classify": of_label, "tag": of_tags, "convert": of_tokens, "continue": of_continuation, "fill": of_blank,
+    "detect": of_things, "imagine": lambda *_: None,
+}  # fmt: skip
 
 
 def test_the_map_of_effects_holds_what_each_element_loses() -> None:

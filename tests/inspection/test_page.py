@@ -220,6 +220,49 @@ def test_layer_head_and_kind_can_be_chosen(opened: Chrome) -> None:
     assert np.allclose(lit(opened, "columns"), expected(inner), atol=2e-3)
 
 
+def percent(share: float) -> str:
+    return f"{100 * share:.{0 if share > 0.0995 else 1 if share > 0.00995 else 2}f} %"
+
+
+@needs_browser
+def test_heads_are_previewed_and_kept_layers_rolled_out_and_sinks_hidden(driver: Chrome, tmp_path: Path) -> None:
+    weights = softmax(2, 3, 6, 6)
+    weights[..., 3] += 1.0  # everybody looks there
+    weights /= weights.sum(-1, keepdims=True)
+    names = [page.BEGINNING, *ENGLISH[1:]]
+    shown = page.Exhibit(names, FRENCH, [page.Map("encoder.self", "source", "source", weights)])
+    driver.get(bundle.write(tmp_path / "a.html", [shown], "title").as_uri())
+    thumb, aside = (
+        driver.find_element(By.CSS_SELECTOR, ".thumb[data-head='0,1']"),
+        driver.find_element(By.TAG_NAME, "h1"),
+    )
+
+    def now() -> np.ndarray:
+        return np.array(driver.execute_script("return [...sights[0].weights.values]")).reshape(6, 6)
+
+    mean = weights[-1].mean(0)  # what is shown at first
+    assert np.allclose(now(), mean, atol=1e-4)
+    ActionChains(driver).move_to_element(thumb).perform()
+    assert np.allclose(now(), weights[0, 1], atol=1e-4)
+    ActionChains(driver).move_to_element(aside).perform()
+    assert np.allclose(now(), mean, atol=1e-4)
+    ActionChains(driver).move_to_element(thumb).click().move_to_element(aside).perform()
+    assert np.allclose(now(), weights[0, 1], atol=1e-4)
+    assert thumb.get_attribute("aria-pressed") == "true"
+    rolled = np.eye(6)
+    for layer in weights.mean(1):
+        rolled = (layer + np.eye(6)) / 2 @ rolled
+    choose(driver, "layer", "rollout of all layers")
+    assert np.allclose(now(), rolled, atol=1e-4)
+    choose(driver, "layer", "layer 2")
+    choose(driver, "head", "mean of heads")
+    button, sinks = driver.find_element(By.CLASS_NAME, "sinks"), [0, 3]  # the mark, and the column of everybody
+    assert button.text == f"hide sinks ({percent(mean[:, sinks].sum() / 6)})"
+    button.click()
+    mean[:, sinks] = 0
+    assert np.allclose(now(), mean, atol=1e-4)
+
+
 @needs_browser
 def test_what_a_decoder_looks_at_begins_with_the_start(driver: Chrome, tmp_path: Path) -> None:
     weights = np.tri(6) / np.arange(1, 7)[:, None]

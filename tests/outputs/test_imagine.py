@@ -384,7 +384,7 @@ def test_scores_in_the_features_of_a_classifier_name_it_and_have_a_floor(vae: An
     assert "space:principal components 32" in next(s for s in plain if s.name == "frechet_distance").signature
     with pytest.raises(UserError, match=r"features .*: expected a classifier of images, found a model that makes"):
         evaluating.compared_with(vae, vae.folder, said.append)
-    with pytest.raises(UserError, match="features: a model that labels texts has no such option"):
+    with pytest.raises(UserError, match="features: a model that labels images has no such option"):
         evaluating.compared_with(classifier, vae.folder, said.append)
 
 

@@ -299,7 +299,7 @@ def test_predict_one_line_for_each(cli: Regard, speech: Path) -> None:
     assert objects[0]["score"] == pytest.approx(np.log(objects[0]["probabilities"]).sum(), abs=1e-4)
     assert objects[1]["tags"] == []
     cli.run("predict", speech / "run", "a", "--beam", "3", code=1)
-    assert "--beam: a model that tags words" in cli.said
+    assert "--beam: a model that tags parts of texts" in cli.said
 
 
 def test_evaluate_show_and_check(cli: Regard, speech: Path, named: Path) -> None:

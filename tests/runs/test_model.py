@@ -19,7 +19,7 @@ def test_names_can_be_completed() -> None:
 
 
 def test_a_model_says_what_it_is(model: regard.Model) -> None:
-    assert "converts sequences, recurrent, " in repr(model)
+    assert "converts texts, recurrent, " in repr(model)
     assert repr(str(model.folder)) in repr(model)
 
 

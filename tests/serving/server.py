@@ -41,8 +41,9 @@ class Server:
         self._ready.set()
 
     def __enter__(self) -> Self:
-        assert self._ready.wait(120), self.said
-        assert self.url, self.said
+        if not self._ready.wait(120) or not self.url:
+            self.process.kill()
+            raise AssertionError(self.said)
         self.client = httpx.Client(base_url=self.url, timeout=60)
         return self
 
@@ -76,6 +77,12 @@ class Server:
         """Megabytes of the server and its workers."""
         pids = [self.process.pid, *self.workers()]
         return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 2**20 for pid in pids)
+
+    def until_said(self, sentence: str, seconds: float = 60) -> None:
+        ended = time.monotonic() + seconds
+        while not any(sentence in line for line in self.said):
+            assert time.monotonic() < ended, self.said
+            time.sleep(0.05)
 
     def until(self, path: str, status: int, seconds: float = 60) -> None:
         ended = time.monotonic() + seconds

@@ -192,12 +192,12 @@ def test_a_written_config_starts_from_the_run_it_names(filled: Path, tmp_path: P
 def test_what_does_not_go_together_is_said(filled: Path, letters: Path, tmp_path: Path) -> None:
     text = write_text(tmp_path / "other", 1)
     for data, start, more, sentence in (
-        (text, letters / "run", {"task": "fill"}, "converts sequences: a model that fills in hidden words has no use"),
+        (text, letters / "run", {"task": "fill"}, "converts texts: a model that fills in blanks of texts has no use"),
         (
             letters / "data.tsv",
             filled / "bert",
             {},
-            "fills in hidden words: a model that converts sequences has no use",
+            "fills in blanks of texts: a model that converts texts has no use",
         ),
         (write_labels(tmp_path / "l.tsv"), filled / "xlnet", {"task": "classify"}, "of the kind 'xlnet'"),
         (text, tmp_path / "none", {"task": "fill"}, "none is not a run folder: it does not exist"),

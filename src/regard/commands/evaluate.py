@@ -113,7 +113,7 @@ def compared_with(model: Model, features: Path | None, say: Callable[[str], None
         if not isinstance(other.task.output, Features) or other.config.input != model.config.input:
             raise UserError(
                 f"--features {features}: expected a classifier of {model.task.input.noun}, found a model that "
-                f"{other.task.does} and reads {other.task.input.noun}."
+                f"{other.task.does}."
             )
         output, passes = other.task.output, other.task.passes
         name = f"{other.folder.name}, sha256 {checksums.sha256(other.folder / WEIGHTS)[:16]}"

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from regard.config import Config, Section
-from regard.outputs import OUTPUTS
 from regard.runs import checkpoint
 from regard.runs.folder import CACHE, WEIGHTS, quoted
 from regard.runs.model import settings_in
+from regard.runs.settings import does
 
 WIDE = 78  # characters of a line
 SHOWN = ("tokens", "output", "encoder", "model", "training")  # sections of settings, as far as a task has them
@@ -45,7 +45,7 @@ def info(run: Path) -> RunFacts:
     state, last = checkpoint.newest_facts(run) or {}, _last(run / "metrics.jsonl")
     return RunFacts(
         run=str(run),
-        does=OUTPUTS[config.task].does,
+        does=does(config),
         data={key: names for key in ("train", "valid", "test") if (names := getattr(config.data, key))},
         start=config.training.start,
         rows=_rows(run),

@@ -69,6 +69,7 @@ class Clips(Input[ImageHandle], Opens, Covers):
 
     name = INPUT
     noun = "clips"
+    accepts = "image/*"
 
     def __init__(self, how: ClipSettings, mean: Sequence[float], deviation: Sequence[float]) -> None:
         self.how = how
@@ -221,7 +222,7 @@ class Clips(Input[ImageHandle], Opens, Covers):
         strip = np.concatenate(pixels, axis=1)
         count = self.how.size // self.how.patch
         picture = np.broadcast_to(strip, (*strip.shape[:2], 3))
-        return View.of_picture(picture, (count, count * len(pixels)), int(Marks.FIRST in self.marks))
+        return View.of_picture(picture, (count, count * len(pixels)), int(Marks.FIRST in self.marks), len(pixels))
 
     def coverable(self, source: ImageHandle, view: View) -> list[Coverable]:  # noqa: ARG002
         """Return the places of the network's grid in each frame."""

@@ -90,6 +90,7 @@ class Frames(Input[Clip], Opens, Covers):
 
     name = "frames"
     noun = "recordings"
+    accepts = "audio/*"
     baselines: ClassVar[tuple[str, ...]] = ("deepsets", "window")
     offers: ClassVar[frozenset[str]] = frozenset(("units to label",))
 

@@ -196,6 +196,8 @@ class Input(ABC, Generic[S]):
 class Opens(ABC):
     """An input that reads bytes of strangers, as a server gets them: limits are checked before anything is decoded."""
 
+    accepts: ClassVar[str]  # media types, as a page's field for files takes them: "image/*"
+
     @abstractmethod
     def open(self, content: bytes, media: str) -> Any:
         """Return the thing that these bytes hold; `media` is what the sender says they are."""

@@ -63,6 +63,7 @@ class Nodes(Input[GraphSource], Opens, Covers):
 
     name = "nodes"
     noun = "graphs"
+    accepts = "application/json,.json"
     offers: ClassVar[frozenset[str]] = frozenset(("units to label",))
     naming: ClassVar[Naming | None] = Naming(graph_texts, with_nodes)
 

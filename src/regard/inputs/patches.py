@@ -72,6 +72,7 @@ class Patches(Input[ImageHandle], Opens, Framed, Restores[ImageHandle], Covers):
 
     name = INPUT
     noun = "images"
+    accepts = "image/*"
     offers: ClassVar[frozenset[str]] = frozenset(("a grid", RESTORED))
 
     def __init__(self, how: PictureSettings, mean: Sequence[float], deviation: Sequence[float]) -> None:

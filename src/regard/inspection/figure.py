@@ -20,7 +20,7 @@ def figure_of(exhibit: Exhibit, *, grid: bool) -> Picture:
     drawing = exhibit.drawing
     if drawing is None:
         raise UserError("This model has no attention between target and source: there is no alignment to draw.")
-    if exhibit.view is not None:
+    if exhibit.view is not None and exhibit.view.picture is not None:
         return on_picture.figure(exhibit, exhibit.view, drawing, grid=grid)
     if exhibit.sound is not None:
         return on_sound.figure(exhibit.sound, drawing, grid=grid)

@@ -6,6 +6,7 @@ import base64
 import io
 import wave
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from regard.errors import UserError
 from regard.inspection.page import Effects, Exhibit, Map
+from regard.inspection.scenes import WHOLE, sketch
 from regard.inspection.sound import LONGEST, SoundView
 from regard.inspection.view import Drawing, View
 from regard.pictures.sketch import Sketch
@@ -42,10 +44,14 @@ def packed(exhibit: Exhibit, where: str) -> dict[str, Any]:
         ]
     if exhibit.effects is not None:
         found["effects"] = _effects(exhibit, exhibit.effects)
-    if exhibit.view is not None:
-        found["picture"] = _picture(exhibit.view, exhibit.drawing)
-    if exhibit.sketch is not None:
-        found["scene"] = _scene(exhibit.sketch)
+    view = exhibit.view
+    if view is not None and view.picture is not None:
+        found["picture"] = _picture(view, exhibit.drawing)
+    drawn = exhibit.sketch
+    if drawn is None and view is not None and view.scene is not None and len(view.names) <= WHOLE:
+        drawn = sketch(replace(view, scene=replace(view.scene, centres=())), [], exhibit.text or "")
+    if drawn is not None and len(drawn.names) == len(exhibit.source):
+        found["scene"] = _scene(drawn)
     if exhibit.sound is not None:
         found |= {"sound": _sound(exhibit.sound), "times": _times(exhibit, exhibit.sound, maps[0])}
     return found
@@ -89,7 +95,8 @@ def _picture(view: View, drawing: Drawing | None) -> dict[str, Any]:
     rows, columns = view.grid
     tall, wide = view.picture.shape[:2]
     boxes = [[round(edge, 4) for edge in box] for box in (drawing.boxes if drawing is not None else ())]
-    return {"png": _text(file.getvalue()), "rows": rows, "columns": columns, "ratio": wide / tall, "boxes": boxes}
+    size = {"rows": rows, "columns": columns, "ratio": wide / tall, "frames": view.frames}
+    return {"png": _text(file.getvalue()), **size, "boxes": boxes}
 
 
 def _scene(drawn: Sketch) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class Exhibit:
     text: str | None = None
     words: Mapping[Side, WordGroups] = field(default_factory=dict)
     drawing: Drawing | None = None
-    view: View | None = None  # of a source that is a picture
+    view: View | None = None  # of a source that is a picture or a graph
     sound: SoundView | None = None  # of a source that is a recording
     sketch: Sketch | None = None  # where the source is a graph
     elements: Sequence[int] | None = None  # the row of the target of each element of the answer; None: its own

@@ -50,21 +50,25 @@ class View:
     sound: SoundView | None = None  # of a recording: its vectors are columns of its spectrogram
     picture: NDArray[np.uint8] | None = None  # (rows, columns, 3)
     grid: tuple[int, int] | None = None  # the last vectors are its places, row by row; those before have no place
+    frames: int = 1  # of a film strip: pictures side by side in the picture
     listed: bool = False  # units have no order to read them in: each stands on a line of its own
     scene: GraphView | None = None
 
     @classmethod
-    def of_picture(cls, picture: NDArray[np.uint8] | None, grid: tuple[int, int], marks: int = 0) -> View:
+    def of_picture(
+        cls, picture: NDArray[np.uint8] | None, grid: tuple[int, int], marks: int = 0, frames: int = 1
+    ) -> View:
         """Return the view of a picture whose vectors are the places of a grid, after some `marks`."""
-        rows, columns = grid if picture is not None else (0, 0)
-        names = [f"r{r + 1}c{c + 1}" for r in range(rows) for c in range(columns)]
-        return cls([*[CLASS] * marks, *names], picture=picture, grid=grid)
+        (rows, columns), wide = grid if picture is not None else (0, 0), grid[1] // frames
+        frame = [f"f{c // wide + 1}" if frames > 1 else "" for c in range(columns)]
+        names = [f"{frame[c]}r{r + 1}c{c % wide + 1}" for r in range(rows) for c in range(columns)]
+        return cls([*[CLASS] * marks, *names], picture=picture, grid=grid, frames=frames)
 
     def laid(self, count: int, grid: tuple[int, int, int] | None) -> View:
         """Return the view for a network whose stem makes `count` vectors, the last of them the places of a grid."""
         if self.picture is None or grid is None:
             return self
-        return View.of_picture(self.picture, grid[1:], count - grid[1] * grid[2])
+        return View.of_picture(self.picture, grid[1:], count - grid[1] * grid[2], self.frames)
 
     def spread(self, weights: NDArray[Any], axis: int = -1) -> NDArray[Any]:
         """Return weights over the places of a coarser grid (Swin's later stages) over those of this one: what a place

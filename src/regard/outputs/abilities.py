@@ -114,6 +114,14 @@ class Believes(ABC):
         """Return the probability of each element of an answer to each of some sources, (sources, elements)."""
 
 
+class Summarises(ABC):
+    """Its targets and answers are too long for a table."""
+
+    @abstractmethod
+    def summary(self, target: str) -> str:
+        """Return a target, or an answer that is written as one, in a few words."""
+
+
 class Features(ABC):
     """It has a vector for each source, in which things that are alike lie near each other."""
 
@@ -206,6 +214,11 @@ class Invariant(ABC):
 def names_in(output: type[Any]) -> Callable[[Any], Iterable[str]]:
     """Return the function that names the classes in a target; without classes there are none."""
     return output.names if issubclass(output, Chooses) else lambda _: ()
+
+
+def in_short(output: Any, target: str) -> str:
+    """Return a target as a table shows it."""
+    return output.summary(target) if isinstance(output, Summarises) else target
 
 
 def contents_of(output: Any) -> dict[str, bytes]:

@@ -19,7 +19,7 @@ from regard.inference.passes import Passes
 from regard.inputs.input import Covers
 from regard.inspection.page import Effects, Exhibit, Map
 from regard.inspection.view import Coverable, View
-from regard.outputs.abilities import Believes
+from regard.outputs.abilities import Believes, in_short
 from regard.outputs.output import Output
 
 NAME = "effect of covering (probability lost)"
@@ -74,39 +74,38 @@ def effects(
             numbers.append(number)
     answers: list[str | None] = [None] * len(sources)
     if not output.draws and sources:
-        answers = [output.as_target(one) for one in output.answers(passes, sources, output.how)]
+        found = output.answers(passes, sources, output.how)
+        answers = [in_short(output, output.as_target(one)) for one in found]
     each, after = None, [None] * len(sources)
     if isinstance(output, Believes):
         believed = output.beliefs(passes, [source, *sources], answer)
         each, after = believed[0].tolist(), [row.tolist() for row in believed[1:]]
-    found = {n: (text, shares) for n, text, shares in zip(numbers, answers, after, strict=True)}
-    return Effects(output.as_target(answer), each, found)
+    covered = {n: (text, shares) for n, text, shares in zip(numbers, answers, after, strict=True)}
+    return Effects(in_short(output, output.as_target(answer)), each, covered)
 
 
 def with_effects(exhibit: Exhibit, found: Effects, *, drawn: bool) -> Exhibit:
-    """Return an exhibit with effects, and where all are known with the map of them."""
+    """Return an exhibit with effects, and where all are known as probabilities with the map of them."""
     exhibit = replace(exhibit, effects=found)
-    return replace(exhibit, maps=[*exhibit.maps, _map(exhibit, found)]) if drawn and found.covered else exhibit
+    drawn = drawn and found.each is not None and bool(found.covered)
+    return replace(exhibit, maps=[*exhibit.maps, _map(exhibit, found)]) if drawn else exhibit
 
 
 def _map(exhibit: Exhibit, found: Effects) -> Map:
     """Return how much of the probability of each element is lost without each part. What a part loses is shared by its
     columns. Along edges, what a receiver loses is the mean over the elements."""
+    assert found.each is not None
     count, edges = len(exhibit.source), any(part.receiver is not None for part in exhibit.parts)
     rows = count if edges else len(exhibit.target)
     weights = np.zeros((rows, count))
-    places = exhibit.element_rows(None if found.each is None else len(found.each))
-    for number, (text, after) in found.covered.items():
+    places = exhibit.element_rows(len(found.each))
+    for number, (_, after) in found.covered.items():
         part = exhibit.parts[number]
-        lost: NDArray[np.float64] = np.full(rows, float(text != found.answer))
-        if found.each is not None and after is not None:
-            lost = np.zeros(rows)
-            differences = np.subtract(found.each, after)
-            if edges:
-                lost[:] = differences.mean()
-            else:
-                sizes = np.bincount(places, minlength=rows)
-                lost = np.bincount(places, differences, rows) / np.maximum(sizes, 1)
+        differences: NDArray[np.float64] = np.subtract(found.each, after or found.each)
+        if edges:
+            lost = np.full(rows, differences.mean())
+        else:
+            lost = np.bincount(places, differences, rows) / np.maximum(np.bincount(places, minlength=rows), 1)
         chosen = slice(None) if part.receiver is None else part.receiver
         for column in part.vectors:
             weights[chosen, column] += lost[chosen] / len(part.vectors)

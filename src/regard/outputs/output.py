@@ -21,7 +21,6 @@ from regard.config import Config
 from regard.data.example import Example
 from regard.data.store import Field
 from regard.data.survey import Survey
-from regard.errors import UserError
 from regard.inference.passes import Passes
 from regard.inputs.input import Batch, Chosen, Input, Row, Source, Use
 from regard.inspection.page import Exhibit
@@ -62,7 +61,7 @@ class NoOptions:
 class Output(ABC, Generic[A]):
     """An output. `how` says how answers are made, unless that is changed."""
 
-    does: ClassVar[str]  # "converts sequences": for sentences about it
+    does: ClassVar[str]  # "labels": for sentences that end with what the input reads, as in "labels images"
     settings: ClassVar[type[Config]]
     use: ClassVar[Use]
     needs: ClassVar[frozenset[str]] = frozenset()  # of what an input may offer
@@ -139,9 +138,6 @@ class Output(ABC, Generic[A]):
     @final
     def changed(self, changes: Mapping[str, Any], *, scored: bool = True) -> Any:
         """Return `how` with these changes; scores that nobody reads need not be computed."""
-        for name in changes:
-            if name not in self.options:
-                raise UserError(f"{name!r} changes nothing about a model that {self.does}.")
         known = {} if scored or not any(each.name == "scored" for each in fields(self.how)) else {"scored": False}
         return replace(self.how, **changes, **known)
 

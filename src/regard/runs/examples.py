@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from regard.errors import UserError
+from regard.outputs.abilities import in_short
 from regard.outputs.output import Held
 from regard.runs import checksums
 from regard.runs.examples_file import COUNT, FILE
@@ -21,6 +22,7 @@ from regard.text.display import visible
 
 LARGEST = 1 << 20  # bytes of one example
 LONGEST = 2000  # characters of a text
+SHOWN = 300  # milliseconds of a frame
 
 
 def write_examples(model: Model, held: Held, answers: Sequence[str]) -> None:
@@ -43,12 +45,11 @@ def _chosen(task: Task, held: Held, answers: Sequence[str]) -> Iterator[dict[str
 
 def _cases(task: Task, held: Held, answers: Sequence[str]) -> Iterator[tuple[Any, str, bool | None]]:
     """Yield source, what is expected, and whether the answer is that; None where answers cannot be compared."""
-    several = len(answers) == len(held.items)
+    several, output = len(answers) == len(held.items), task.output
     for number, item in enumerate(held.items):
-        expected = [str(text) for text in item.expected] if isinstance(item.expected, list) else []
-        known = several and bool(expected)
-        source = task.trial(item.example.source)
-        yield source, expected[0] if expected else "", answers[number] in expected if known else None
+        expected = [in_short(output, str(x)) for x in item.expected] if isinstance(item.expected, list) else []
+        right = in_short(output, answers[number]) in expected if several and expected else None
+        yield task.trial(item.example.source), expected[0] if expected else "", right
 
 
 def _nodes(task: Task, held: Held, answers: Sequence[str]) -> Iterator[tuple[Any, str, bool | None]]:
@@ -77,7 +78,7 @@ def _sent(task: Task, source: Any) -> dict[str, Any] | None:
         return None
     shown = visible(name.rpartition("/")[2])
     if view.picture is not None:
-        return _bytes(_png(np.ascontiguousarray(view.picture)), "image/png", shown)
+        return _bytes(_png(np.split(view.picture, view.frames, 1)), "image/png", shown)
     if view.sound is not None:
         return _bytes(_wav(view.sound.heard.samples, view.sound.heard.rate), "audio/wav", shown)
     return {"file": name, "name": shown} if task.input.naming is not None else None
@@ -97,11 +98,13 @@ def _bytes(content: bytes, media: str, name: str) -> dict[str, Any] | None:
     return {"content": base64.b64encode(content).decode(), "media_type": media, "name": name}
 
 
-def _png(pixels: Any) -> bytes:
+def _png(frames: Sequence[Any]) -> bytes:
+    """Return a picture, or a film of several: frames that are the same are one unless they are blended otherwise."""
     from PIL import Image
 
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
+    file, (first, *others) = io.BytesIO(), [Image.fromarray(np.ascontiguousarray(frame)) for frame in frames]
+    film = {"save_all": True, "append_images": others, "duration": SHOWN, "blend": [i % 2 for i in range(len(frames))]}
+    first.save(file, "PNG", **(film if others else {}))
     return file.getvalue()
 
 

@@ -65,6 +65,11 @@ def refuse_unfit(task: str, source: str) -> None:
         )
 
 
+def does(made: Config) -> str:
+    """Return what a model of these settings does, "labels images": a verb of its output, a noun of its input."""
+    return f"{OUTPUTS[made.task].does} {INPUTS[made.input].noun}"
+
+
 @cache
 def _composed(task: str, source: str) -> type[Config]:
     output, input = OUTPUTS[task], INPUTS[source]
@@ -235,5 +240,5 @@ def _unknown(key: str, known: list[str], task: str) -> str:
     for other, output in OUTPUTS.items():
         field = output.settings.model_fields.get(section)
         if other != task and task in OUTPUTS and name in getattr(field and field.annotation, "model_fields", {}):
-            return f"a model that {OUTPUTS[task].does} has no setting {key!r}; the task {other} has it."
+            return f"the task {task} has no setting {key!r}; the task {other} has it."
     return f"there is no setting {key!r}{nearest(key, known)}"

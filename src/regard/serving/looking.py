@@ -23,20 +23,28 @@ BEST = 4  # answers that are shown
 
 def facts(model: Model) -> dict[str, Any]:
     """Return what the page has to know of a model."""
+    from regard.inputs.input import Opens
     from regard.outputs.abilities import Streams
 
     task = model.task
-    return {"streams": isinstance(task.output, Streams), "picks": _graph(model) is not None}
+    return {
+        "accepts": task.input.accepts if isinstance(task.input, Opens) else None,
+        "streams": isinstance(task.output, Streams),
+        "picks": _graph(model) is not None,
+    }
 
 
 def _graph(model: Model) -> str | None:
-    """Return the graph whose nodes a model labels, as its input names it, where that is one file that is there."""
+    """Return the graph whose nodes a model labels, as its input names it, where that is the only one of a file."""
     naming, files = model.task.input.naming, model.config.data.train
     if naming is None or model.task.output.reads != "tag" or len(files) != 1:
         return None
     path = Path(files[0])
     home = path if path.exists() else path.parent  # cora.npz/train
-    return str(home) if home.is_file() else None
+    try:
+        return str(home) if home.is_file() and len(naming.things(str(home))) == 1 else None
+    except UserError:  # the file is another one by now
+        return None
 
 
 def source_of(model: Model, question: Mapping[str, Any], longest: int) -> Any:

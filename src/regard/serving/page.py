@@ -53,7 +53,7 @@ def add(app: FastAPI, service: Service, browser: Browser) -> None:
     @app.get("/page/about", include_in_schema=False)
     async def about() -> Response:
         runs = await run_in_threadpool(browser.found)
-        shown = ("task", "input", "does", "noun", "options", "streams", "picks")
+        shown = ("task", "input", "does", "noun", "options", "accepts", "streams", "picks")
         models = {name: {key: facts[key] for key in shown} for name, facts in service.pool.facts.items()}
         return JSONResponse({"models": models, "runs": [*runs], "ready": service.pool.ready})
 

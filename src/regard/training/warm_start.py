@@ -54,10 +54,12 @@ def _refuse_stranger(config: Config, origin: Config, where: Path) -> None:
     kinds, output, other = settings.kinds_of(type(config)), OUTPUTS[config.task], OUTPUTS[origin.task]
     pairs = [each.use is Use.SOURCE for each in (output, other)]
     if config.input != origin.input or pairs[0] != pairs[1]:
-        raise UserError(f"{where} {other.does}: a model that {output.does} has no use for its vocabularies.")
+        raise UserError(
+            f"{where} {settings.does(origin)}: a model that {settings.does(config)} has no use for its vocabularies."
+        )
     if _kind(origin) not in kinds:
         raise UserError(
-            f"{where} is a model of the kind {_kind(origin)!r}: a model that {output.does} is one of "
+            f"{where} is a model of the kind {_kind(origin)!r}: a model that {settings.does(config)} is one of "
             f"{', '.join(kinds)}."
         )
 

@@ -48,5 +48,7 @@ function anything(answer) {
   const pictures = Object.entries(answer).filter(([, value]) => typeof value === "string" && value.startsWith("iVBOR"));
   const rest = Object.fromEntries(Object.entries(answer).filter(([key]) => key !== "media_type" && !pictures.some(([name]) => name === key)));
   const shown = pictures.map(([name, png]) => make("img", { alt: name, src: `data:image/png;base64,${png}` }));
-  return [...shown, make("pre", {}, JSON.stringify(rest, null, 1).slice(0, 4000))];
+  const number = (value) => String(Number(value.toPrecision(4))), numbers = (value) => Array.isArray(value) && value.every(Number.isFinite);
+  const said = (value) => (Number.isFinite(value) ? number(value) : numbers(value) ? value.map(number).join("  ") : typeof value === "string" ? value : JSON.stringify(value));
+  return [...shown, make("dl", {}, ...Object.entries(rest).flatMap(([key, value]) => [make("dt", {}, key), make("dd", {}, said(value).slice(0, 4000))]))];
 }

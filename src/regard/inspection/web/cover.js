@@ -26,7 +26,7 @@ class Covers {
 
   line({ name, weight, effects, covered, element }) {
     const same = covered.answer === effects.answer;
-    const answer = covered.answer === null ? make("td", {}, "–") : make("td", { class: same ? "same" : "other" }, make("bdi", {}, covered.answer || "∅"), same ? " (the same)" : "");
+    const answer = covered.answer === null ? make("td", {}, "–") : make("td", { class: same ? "same" : "other" }, make("bdi", {}, short(covered.answer, 200) || "∅"), same ? " (the same)" : "");
     const of = (each) => (element === null || !each ? null : each[element]);
     return make("tr", {},
       make("th", { scope: "row" }, isolated(name)),

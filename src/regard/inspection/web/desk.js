@@ -1,7 +1,5 @@
 // A desk: a model, something to ask it, its answer, and where it looked.
 
-const KINDS = { patches: "image/*", frames: "audio/*", nodes: "application/json,.json" };
-
 class Desk {
   constructor(models, number, changed) {
     Object.assign(this, { models, number, changed, names: Object.keys(models), bytes: null, example: null });
@@ -14,9 +12,10 @@ class Desk {
     this.file.addEventListener("change", () => this.take(this.file.files[0]));
     this.record = button("● record", () => this.recorded(), { class: "record" });
     this.node = make("input", { type: "text", class: "node", placeholder: "a node", "aria-label": "node to ask about" });
+    this.node.addEventListener("input", () => this.emptied());
     this.node.addEventListener("keydown", (event) => { if (event.key === "Enter") this.run(); });
     this.preview = make("div", { class: "preview" });
-    this.drop = make("div", { class: "drop" }, this.text, make("div", { class: "files" }, this.node, this.file, this.record, this.preview));
+    this.drop = make("div", { class: "drop" }, this.text, make("div", { class: "files" }, this.node, this.file, this.record, make("span", { class: "heading" }, "or drop a file here"), this.preview));
     this.listen();
     this.go = button("Answer", () => this.run(), { class: "main go" });
     this.examples = make("div", { class: "examples", role: "group", "aria-label": "examples" });
@@ -41,18 +40,19 @@ class Desk {
   }
 
   get facts() { return this.models[this.name]; }
-  get reads() { return this.facts.input in KINDS ? this.facts.input : "text"; }
+  get files() { return this.facts.accepts; }  // the media types that the model reads; null: texts
 
   async choose(name) {
+    const kept = this.name && this.files === this.models[name].accepts ? this.bytes : null;  // two models, one file
     this.name = name;
     this.model.select.value = this.names.indexOf(name);
-    this.bytes = this.example = null;
-    this.preview.replaceChildren();
-    this.text.hidden = this.reads !== "text";
-    this.file.parentElement.hidden = this.reads === "text";
-    this.file.setAttribute("accept", KINDS[this.reads] ?? "text/plain");
+    if (kept) this.example = null;
+    else this.emptied();
+    this.text.hidden = this.files !== null;
+    this.file.parentElement.hidden = this.files === null;
+    this.file.setAttribute("accept", this.files ?? "text/plain");
     this.file.setAttribute("aria-label", `a file: ${this.facts.noun}`);
-    this.record.hidden = this.reads !== "frames";
+    this.record.hidden = !this.files?.startsWith("audio/");
     this.node.hidden = !this.facts.picks;
     this.clear();
     const found = await ask(`page/examples?model=${encodeURIComponent(name)}`).catch(() => ({ examples: [] }));
@@ -70,30 +70,48 @@ class Desk {
     this.examples.hidden = examples.length === 0;
   }
 
-  try(index) {
+  // Put an example of the run before the model: a text, bytes, or what the server alone can read.
+  put(index) {
     const one = this.given[index];
-    this.bytes = null;
-    this.preview.replaceChildren();
-    this.example = null;
+    this.emptied();
+    if (!one) return;
+    if (one.text !== undefined) { this.text.value = one.text; return; }
     if (one.content) this.taken(bytesOf(one.content), one.media_type, one.name);
-    else if (one.text !== undefined) this.text.value = one.text;
-    else this.example = index;
+    this.example = index;
+  }
+
+  try(index) {
+    this.put(index);
     return this.run();
+  }
+
+  emptied() {
+    this.bytes = this.example = null;
+    this.preview.replaceChildren();
+  }
+
+  // What another desk asks, of the same model.
+  async copy(other) {
+    await this.choose(other.name);
+    [this.text.value, this.node.value] = [other.text.value, other.node.value];
+    if (other.bytes) this.taken(other.bytes.bytes, other.bytes.type, other.preview.textContent);
+    this.example = other.example;
   }
 
   async take(file) {
     if (!file) return;
+    this.emptied();
     const bytes = new Uint8Array(await file.arrayBuffer());
-    if (this.reads === "text") this.text.value = new TextDecoder().decode(bytes).slice(0, 20000);
+    if (this.files === null) this.text.value = new TextDecoder().decode(bytes).slice(0, 20000);
     else this.taken(bytes, file.type || "application/octet-stream", file.name);
     this.run();
   }
 
   taken(bytes, type, name) {
     const address = URL.createObjectURL(new Blob([bytes], { type }));
-    this.bytes = { bytes, type, address };
-    const shown = type.startsWith("image/") ? [make("img", { alt: "", src: address })] : type.startsWith("audio/") ? [make("audio", { controls: true, src: address })] : [];
-    this.preview.replaceChildren(...shown, make("span", {}, short(name, 60)));
+    this.bytes = { bytes, type, address, name: `input.${type.split(/[/;+]/)[1].replace(/^x-/, "")}` };
+    const shown = type.startsWith("image/") ? [make("img", { alt: "", src: address })] : type.startsWith("audio/") ? [make("audio", { controls: true, "aria-label": "the recording", src: address })] : [];
+    this.preview.replaceChildren(...shown, make("a", { href: address, download: this.bytes.name, title: `save as ${this.bytes.name}` }, short(name, 60)));
   }
 
   async recorded() {
@@ -108,16 +126,17 @@ class Desk {
     const bytes = await this.recorder.stop();
     this.recorder = null;
     this.record.textContent = "● record";
+    this.emptied();
     this.taken(bytes, "audio/wav", "recording.wav");
     this.run();
   }
 
   // What is asked: a text, bytes, an example of the run, or a node of its graph.
   get question() {
-    if (this.example !== null) return { example: this.example };
-    if (this.facts.picks && this.node.value.trim() && !this.bytes) return { node: this.node.value.trim() };
     if (this.bytes) return { input: { content: base64(this.bytes.bytes), media_type: this.bytes.type } };
-    return this.reads === "text" && this.text.value ? { input: this.text.value } : null;
+    if (this.example !== null) return { example: this.example };
+    if (this.facts.picks && this.node.value.trim()) return { node: this.node.value.trim() };
+    return this.files === null && this.text.value ? { input: this.text.value } : null;
   }
 
   clear() {
@@ -172,14 +191,12 @@ class Desk {
     const { input, model } = this.asked, url = new URL("v1/predict", location.href).href;
     this.code.hidden = input === undefined;
     if (input === undefined) return;
-    const name = { patches: "image.png", frames: "recording.wav", nodes: "graph.json" }[this.reads], quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+    const { name, type } = this.bytes ?? {}, quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
     const key = token ? " -H 'Authorization: Bearer …'" : "";
     const curl = typeof input === "string"
       ? `curl -s ${quote(url)}${key} -H 'Content-Type: application/json' -d ${quote(JSON.stringify({ model, input }))}`
-      : `curl -s ${quote(url)}${key} -F ${quote(`model=${model}`)} -F file=@${name}`;
-    const python = typeof input === "string"
-      ? `import regard\n\nmodel = regard.load(${JSON.stringify(model)})  # its run folder\nprint(model.predict([${JSON.stringify(input)}], details=True))`
-      : `import regard\n\nmodel = regard.load(${JSON.stringify(model)})  # its run folder\nprint(model.predict([${JSON.stringify(name)}], details=True))`;
+      : `curl -s ${quote(url)}${key} -F ${quote(`model=${model}`)} -F ${quote(`file=@${name};type=${type}`)}`;
+    const python = `import regard\n\nmodel = regard.load(${JSON.stringify(model)})  # its run folder\nprint(model.predict([${JSON.stringify(typeof input === "string" ? input : name)}], details=True))`;
     const block = (text) => make("div", { class: "block" }, make("pre", {}, text), button("copy", (event) => copied(text, event.target)));
     this.code.replaceChildren(this.code.firstChild, block(curl), block(python));
   }
@@ -188,7 +205,7 @@ class Desk {
   get link() {
     const { state } = this.sight, own = { model: this.name };
     if (this.example !== null) own.example = this.example;
-    else if (this.reads === "text" && this.text.value.length <= 2000) own.text = this.text.value;
+    else if (this.files === null && this.text.value.length <= 2000) own.text = this.text.value;
     else if (this.node.value) own.node = this.node.value;
     if (this.asked?.answer && !this.facts.streams) own.answer = this.asked.answer;
     return { ...own, map: state.map, layer: state.layer, head: state.head };
@@ -198,7 +215,7 @@ class Desk {
     await this.choose(link.model in this.models ? link.model : this.names[0]);
     this.text.value = link.text ?? "";
     this.node.value = link.node ?? "";
-    this.example = link.example === undefined ? null : Number(link.example);
+    if (link.example !== undefined) this.put(Number(link.example));
     if (!this.question) return;
     const state = Object.fromEntries(["map", "layer", "head"].filter((key) => link[key] !== undefined).map((key) => [key, Number(link[key])]));
     if (this.facts.streams) await this.run();

@@ -21,7 +21,7 @@ const short = (text, most) => ([...text].length > most ? [...text].slice(0, most
 const counted = (number, name) => Array.from({ length: number }, (_, index) => `${name} ${index + 1}`);
 const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 const plainStyle = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const percent = (share) => `${(100 * share).toFixed(share > 0.0995 || share === 0 ? 0 : share > 0.00995 ? 1 : 2)} %`;
+const percent = (share) => (share > 0 && share < 0.00005 ? share.toExponential(0) : `${(100 * share).toFixed(share > 0.0995 || share === 0 ? 0 : share > 0.00995 ? 1 : 2)} %`);
 
 // A labelled list to choose from: `select.fill(names, value, first)` shows the names, numbered from `first`.
 function chooser(label, name, change) {

@@ -51,8 +51,9 @@ class GraphPanel {
       * (this.square || !weights ? 1 : 0.6 + 1.4 * Math.max(weights[i] / most, 0)));
     const labels = names.flatMap((name, i) => {
       const [x, y] = this.place(i), found = [];
-      if (names.length <= 60 || i === chosen || incoming.includes(i)) found.push(shape("text", { x, y: y - size[i] - 4 * unit }, short(name, 14)));
-      if (incoming.includes(i)) found.push(shape("text", { x, y: y + size[i] + 12 * unit, class: "weight" }, look[i].toFixed(2)));
+      if (names.length <= 60 || i === chosen || incoming.includes(i)) found.push(shape("text", { x, y: y - size[i] - 6 * unit }, short(name, 14)));
+      const weight = incoming.includes(i) ? look[i] : !this.square && weights && weights[i] >= LEAST * most ? weights[i] : null;
+      if (weight !== null) found.push(shape("text", { x, y: y + size[i] + 12 * unit, class: "weight" }, weight.toFixed(2)));
       return found;
     });
     this.under.replaceChildren(...lines, ...paths);

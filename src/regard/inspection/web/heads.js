@@ -26,7 +26,7 @@ class Heads {
     thumb.addEventListener("click", () => this.keep(layer, head));
     thumb.addEventListener("pointerenter", () => this.preview({ layer, head }));
     thumb.addEventListener("focus", () => { if (thumb.matches(":focus-visible")) this.preview({ layer, head }); });
-    thumb.addEventListener("blur", () => this.preview(null));
+    thumb.addEventListener("blur", (event) => { if (!this.grid.contains(event.relatedTarget)) this.preview(null); });
     thumb.addEventListener("keydown", (event) => this.key(thumb, event));
     paint(canvas, draw(layer, head));
     return thumb;

@@ -64,8 +64,8 @@ class Live {
 
   second(on) {
     if (on) {
-      const names = Object.keys(this.models), first = this.desks[0], desk = this.add();
-      if (!this.restoring) desk.choose(first.name).then(() => { desk.text.value = first.text.value; });
+      const names = Object.keys(this.models), desk = this.add();
+      if (!this.restoring) desk.copy(this.desks[0]);
       desk.model.root.hidden = names.length < 2;
     } else {
       this.desks.pop().root.remove();

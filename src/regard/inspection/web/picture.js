@@ -2,7 +2,7 @@
 
 class PicturePanel {
   constructor(side, on) {
-    const { png, rows, columns, ratio, boxes } = side.picture, first = side.names.length - rows * columns;
+    const { png, rows, columns, ratio, frames, boxes } = side.picture, first = side.names.length - rows * columns;
     this.first = first;
     this.columns = columns;
     this.things = side.names.map((name, index) => (index < first
@@ -19,6 +19,11 @@ class PicturePanel {
     this.places.style.gridTemplateColumns = `repeat(${columns}, 1fr)`;
     this.places.style.gridTemplateRows = `repeat(${rows}, 1fr)`;
     this.places.style.aspectRatio = String(ratio);
+    this.places.style.setProperty("--ratio", ratio);
+    const wide = columns / frames;  // places across a frame of a film strip
+    for (let column = wide; column < columns; column += wide) {
+      for (let row = 0; row < rows; row++) this.things[first + row * columns + column].classList.add("frame");
+    }
     this.root = make("div", { class: "pictured", role: "group", "aria-label": side.label }, ...this.things.slice(0, first), this.places);
     delegated(this.root, { ...on, key: (index, event) => this.key(index, event) });
   }

@@ -2,6 +2,7 @@
 
 class Recorder {
   async start() {
+    if (!navigator.mediaDevices) throw new Error("The browser records only from this machine or over HTTPS: drop a recording instead.");
     this.stream = await navigator.mediaDevices.getUserMedia({ audio: true });
     this.context = new AudioContext();
     const source = this.context.createMediaStreamSource(this.stream), tap = this.context.createScriptProcessor(4096, 1, 1);

@@ -2,7 +2,7 @@
 
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 const OTHER = new Set(["step", "epoch", "minutes", "rate", "tokens_per_second", "step_seconds", "items"]);  // in metrics, but no curves
-const REFRESH = 3000;  // milliseconds
+const REFRESH = 3000, IDLE = 15000;  // milliseconds between looks at runs, while one is trained and while none is
 
 class Runs {
   constructor(open) {
@@ -20,13 +20,22 @@ class Runs {
   async refresh() {
     const { runs, tables } = await ask("page/runs");
     this.list = runs;
+    await Promise.all([...this.chosen].filter((name) => !this.known[name] || this.known[name].training).map((name) => this.load(name)));
+    const seen = JSON.stringify([runs, tables, this.known]);
+    if (seen !== this.seen) this.render(tables);
+    this.seen = seen;
+    clearTimeout(this.timer);
+    const again = () => (this.root.hidden ? null : this.refresh().catch(() => { this.timer = setTimeout(again, IDLE); }));
+    this.timer = setTimeout(again, runs.some((run) => run.training) ? REFRESH : IDLE);
+  }
+
+  // What has the focus keeps it, though it is made anew.
+  render(tables) {
+    const all = () => [...this.root.querySelectorAll("button, input, summary")], place = all().indexOf(document.activeElement);
     this.table();
     this.tables.replaceChildren(...tables.map(comparison));
-    await Promise.all([...this.chosen].filter((name) => !this.known[name] || this.known[name].training).map((name) => this.load(name)));
     this.side();
-    const live = this.root.isConnected && runs.some((run) => run.training);
-    clearTimeout(this.timer);
-    if (live) this.timer = setTimeout(() => this.refresh().catch(() => {}), REFRESH);
+    if (place >= 0) all()[place]?.focus({ preventScroll: true });
   }
 
   async load(name) { this.known[name] = await ask(`page/run?name=${encodeURIComponent(name)}`); }
@@ -47,7 +56,7 @@ class Runs {
   async tick(name, on) {
     if (on) this.chosen.add(name); else this.chosen.delete(name);
     if (on && !this.known[name]) await this.load(name);
-    this.table();
+    for (const row of this.body.rows) row.querySelector("input").checked = this.chosen.has(row.querySelector("th").textContent);
     this.side();
   }
 

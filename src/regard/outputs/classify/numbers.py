@@ -40,7 +40,7 @@ SHOWN = 500  # elements that a picture can hold
 class Estimates(Supervised[float | None], Guesses, Learns):
     """Estimates out, None for an empty row. The classes are the numbers of the training data."""
 
-    does, reads = "measures texts", "classify"
+    does, reads = "measures", "classify"
     settings = ClassifySettings
     use = Use.LABEL
     files: ClassVar[tuple[str, ...]] = ("labels.json",)

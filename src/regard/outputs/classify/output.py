@@ -50,7 +50,7 @@ class Label:
 class Classify(Supervised[Label], Chooses, Joins, Details, Invariant, Features, Believes, Guesses):
     """Labels out. A row that is too long is read in parts, whose probabilities are averaged."""
 
-    does, reads = "labels texts", "classify"
+    does, reads = "labels", "classify"
     settings = ClassifySettings
     use = Use.LABEL
     files: ClassVar[tuple[str, ...]] = ("labels.json",)

@@ -87,7 +87,7 @@ class Continuation:
 class Continue(Output[Continuation], Streams, Details, Invariant, Believes, Guesses, Stretches):
     """Longer texts out. Elements are drawn: the same seed and place in the input give the same continuation."""
 
-    does, reads = "continues texts", "continue"
+    does, reads = "continues", "continue"
     settings = ContinueSettings
     use = Use.STREAM
     needs: ClassVar[frozenset[str]] = frozenset(("an alphabet",))

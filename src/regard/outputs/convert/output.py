@@ -117,7 +117,7 @@ Engine = Callable[[Passes, list[Row], Search, list[int]], list[list[Conversion]]
 class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invariant, Believes, Guesses):
     """Sequences out. `longest` is the most elements of a source."""
 
-    does, reads = "converts sequences", "convert"
+    does, reads = "converts", "convert"
     settings = ConvertSettings
     use = Use.SOURCE
     options: ClassVar[frozenset[str]] = frozenset(

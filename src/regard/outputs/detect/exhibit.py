@@ -41,7 +41,7 @@ def exhibit_of(
     shown = Exhibit.of(view, View(tokens), maps, passes.input.text(source))
     mean = gaze.mean((0, 1))
     drawing = Drawing(
-        np.asarray(mean, np.float32), view.shown, names, title=_title(boxes), what="attention weight",
+        np.asarray(mean, np.float32), view.shown, names, title=summary(boxes), what="attention weight",
         boxes=[(float(a), float(b), float(c), float(d)) for a, b, c, d in edges],
     )  # fmt: skip
     return replace(shown, drawing=drawing)
@@ -55,7 +55,8 @@ def _layers(seen: Mapping[str, Seen], part: str) -> NDArray[np.float32]:
     return np.stack(found)
 
 
-def _title(boxes: Sequence[Box]) -> str:
+def summary(boxes: Sequence[Box]) -> str:
+    """Return how many things of each class there are."""
     counts: dict[str, int] = {}
     for box in boxes:
         counts[box.label] = counts.get(box.label, 0) + 1

@@ -26,8 +26,8 @@ from regard.models.detr import detr
 from regard.models.encoders import encoder_of
 from regard.models.pair import Bridge
 from regard.network import Network
-from regard.outputs.abilities import Chooses, Details, Invariant, Warns
-from regard.outputs.detect.exhibit import exhibit_of
+from regard.outputs.abilities import Believes, Chooses, Details, Invariant, Summarises, Warns
+from regard.outputs.detect.exhibit import exhibit_of, summary
 from regard.outputs.detect.head import DetectHead
 from regard.outputs.detect.matching import Objects, SetWeights, totals
 from regard.outputs.detect.noise import Noise
@@ -66,11 +66,16 @@ class Found(NamedTuple):
         order = sorted(range(len(self.boxes)), key=lambda i: -self.boxes[i].score)
         return [i for i in order if self.boxes[i].score >= self.threshold]
 
+    @property
+    def shown(self) -> list[int]:
+        """The queries to look at: those that found something, or else the surest."""
+        return self.kept or sorted(range(len(self.boxes)), key=lambda i: -self.boxes[i].score)[:1]
 
-class Detect(Supervised[Found], Chooses, Details, Invariant, Warns):
+
+class Detect(Supervised[Found], Chooses, Details, Invariant, Believes, Summarises, Warns):
     """Boxes out. A row has the boxes of its picture, as shares of the picture as it is read, and their classes."""
 
-    does, reads = "finds things in images", "detect"
+    does, reads = "finds things in", "detect"
     settings = DetectSettings
     use = Use.PLACES
     needs: ClassVar[frozenset[str]] = frozenset(("a grid",))
@@ -199,6 +204,22 @@ class Detect(Supervised[Found], Chooses, Details, Invariant, Warns):
         ]
         return Found(boxes, places, threshold)
 
+    def beliefs(self, passes: Passes, sources: Sequence[Any], answer: Found) -> NDArray[np.float64]:
+        """Return the probability that the query of each thing gives to its class."""
+        queries, count = answer.shown, len(self.classes)
+        classes = [self.classes.names.index(answer.boxes[i].label) for i in queries]
+
+        def work(source: Any, numbers: list[int]) -> NDArray[np.float64]:
+            del numbers
+            scores = passes.network.scores(Batch(source, None))[..., : count + 1].double()
+            return np.asarray(scores.softmax(-1)[:, queries, classes].cpu())
+
+        nothing = np.zeros(len(queries))
+        return np.stack([nothing if x is None else x for x in passes.each(passes.input.encode(sources), work)])
+
+    def summary(self, target: str) -> str:
+        return summary([box for box in parsed(target) if box.score >= self.how.threshold]) or "nothing"
+
     def as_target(self, answer: Found) -> str:
         """Return what was found, the surest first, each with its score."""
         return written(answer.boxes[i] for i in answer.kept)
@@ -246,8 +267,7 @@ class Detect(Supervised[Found], Chooses, Details, Invariant, Warns):
         return self.answers(passes, [source], self.how)[0]
 
     def exhibit(self, passes: Passes, source: Any, answer: Found, looked: Looked) -> Exhibit:
-        best = [int(np.argmax([box.score for box in answer.boxes]))]
-        shown = answer.kept or best
+        shown = answer.shown
         return exhibit_of(passes, source, [answer.boxes[i] for i in shown], answer.places[shown], shown, looked.seen)
 
     # ---- what must hold -------------------------------------------------------------------------------------------

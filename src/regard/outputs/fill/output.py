@@ -92,7 +92,7 @@ class Filled:
 class Fill(Output[Filled], Refuses, Poses, Invariant, Believes):
     """Full texts out. Rows have at most `longest` elements; training hides `rate` of them."""
 
-    does, reads = "fills in hidden words", "continue"
+    does, reads = "fills in blanks of", "continue"
     settings = FillSettings
     use = Use.BLANKS
     needs: ClassVar[frozenset[str]] = frozenset(("an alphabet",))
@@ -373,7 +373,9 @@ class Fill(Output[Filled], Refuses, Poses, Invariant, Believes):
     def looked_at(self, passes: Passes, source: Any, answer: str | None) -> Filled:
         row = self.parse(source)
         if answer is not None:
-            raise UserError("--answer: a model that fills in hidden words has no such option; write it into the text.")
+            raise UserError(
+                "--answer: a model that {self.does} {passes.input.noun} has no such option; write it into the text."
+            )
         if not row.ids or len(row.ids) > self.longest:
             raise UserError(
                 f"The text has {len(row.ids):,} tokens, expected 1 to {self.longest:,} (data.longest): "

@@ -48,7 +48,7 @@ class Imagined:
 class Maker(Output[Imagined], Learns, Refuses, Invents, Portrays, Warns):
     """New things of the same kind out, as long as the input says how to restore its values, and all have one shape."""
 
-    does, reads = "makes new things", "imagine"
+    does, reads = "makes new", "imagine"
     settings = ImagineSettings
     use = Use.SELF
     needs: ClassVar[frozenset[str]] = frozenset((RESTORED,))
@@ -157,7 +157,9 @@ class Maker(Output[Imagined], Learns, Refuses, Invents, Portrays, Warns):
     @final
     def looked_at(self, passes: Passes, source: Any, answer: str | None) -> Imagined:
         if answer is not None:
-            raise UserError(f"--answer: a model that {self.does} is not given an answer: leave it out.")
+            raise UserError(
+                f"--answer: a model that {self.does} {passes.input.noun} is not given an answer: leave it out."
+            )
         found = self.answers(passes, [source], None)[0]
         if not found.numbers:
             raise UserError("The example is empty: there is nothing to look at.")

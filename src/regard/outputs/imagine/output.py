@@ -158,7 +158,8 @@ class Imagine(Maker, Settles):
         maps = [page.influence(view.filled(influence)), *fitting]
         title = f"what each number of the code depends on; error {answer.numbers['error']:.2f}"
         drawing = Drawing(view.columns(view.filled(influence)), view.shown, names, title, "share of the influence")
-        return Exhibit.of(view, View(names), maps, passes.input.text(source), drawing)
+        tokens = [name.replace(" ", "") for name in names]  # a page writes blanks out
+        return Exhibit.of(view, View(tokens), maps, passes.input.text(source), drawing)
 
 
 def head_of(passes: Passes) -> CodeHead:

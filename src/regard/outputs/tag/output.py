@@ -104,7 +104,7 @@ class Tagging:
 class Tag(Supervised[Tagging], Chooses, Details, Believes, Guesses):
     """Rows of tags out. A row that is too long is tagged in parts."""
 
-    does, reads = "tags words", "tag"
+    does, reads = "tags parts of", "tag"
     settings = TagSettings
     use = Use.UNITS
     needs: ClassVar[frozenset[str]] = frozenset(("units to label",))
