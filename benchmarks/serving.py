@@ -12,13 +12,15 @@ import math
 import os
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 PLAIN = """
 import sys
@@ -67,7 +69,9 @@ if __name__ == "__main__":
     server.run(host="127.0.0.1", port=int(sys.argv[2]), generate_client_file=False, log_level="error")
 """
 DEADLINE = 10.0  # seconds, of the server that is overloaded
+QUEUE = 600  # requests that may wait
 OPEN = 3000  # connections at once
+PATIENCE = 300.0  # seconds until a server must answer
 PEER = Path(__file__).parent / "peers" / "litserve"
 
 
@@ -113,13 +117,15 @@ class Started:
             command, stderr=given or subprocess.PIPE, stdout=given, text=True, env=environment, start_new_session=True
         )
         self.port = port or self._port()
-        for _ in range(600):
+        ended = time.monotonic() + PATIENCE
+        while time.monotonic() < ended and self.process.poll() is None:
             try:
                 asyncio.run(drive(self.port, ["a"], 1))
                 return
             except (OSError, asyncio.IncompleteReadError):
                 time.sleep(0.1)
-        raise RuntimeError("the server did not start")
+        self.__exit__()
+        raise RuntimeError(f"the server did not start: {' '.join(command)}")
 
     def _port(self) -> int:
         assert self.process.stderr is not None
@@ -140,12 +146,15 @@ class Started:
                 continue
         return total
 
-    def end(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.process.send_signal(signal.SIGTERM)
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # a server may leave processes of its own behind
 
 
 def children(pid: int) -> list[int]:
@@ -167,70 +176,87 @@ def main() -> None:
     )
     given = parser.parse_args()
     texts = Path(given.texts).read_text(encoding="utf-8").splitlines()[: given.lines]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the servers end, too
+    with ExitStack() as stack:
+        result = measured(given, texts, stack)
+    if given.overload:
+        command = [*served(given.run, DEADLINE), "--engine", given.engine, "--workers", given.workers]
+        with Started(command, None) as server:
+            result |= overload(server, texts, given.overload, 10 * result["serve"])
+    print(json.dumps({"cores": os.cpu_count(), "clients": given.clients, "lines": len(texts), **result}, indent=1))
+
+
+def measured(given: argparse.Namespace, texts: list[str], stack: ExitStack) -> dict[str, Any]:
+    """Lines a second of every candidate, turn by turn; and the milliseconds of one request and of one call."""
     import regard
 
     model = regard.load(given.run)
-    ours = Started([*served(given.run), "--engine", given.engine, "--workers", given.workers], None)
-    peers = {"plain": (PLAIN, "8731"), **({"litserve": (BATCHED, "8732")} if PEER.is_dir() else {})}
-    rates: dict[str, list[float]] = {"predict": [], "serve": [], **{name: [] for name in peers}}
-    with tempfile.TemporaryDirectory() as folder:
-        started = {}
-        for name, (script, port) in peers.items():
-            path = Path(folder) / f"{name}.py"
-            path.write_text(script, encoding="utf-8")
-            started[name] = Started([sys.executable, str(path), given.run, port, given.workers], int(port))
-        for _ in range(given.turns):
-            began = time.perf_counter()
-            model.predict(texts, beam=5)
-            rates["predict"].append(len(texts) / (time.perf_counter() - began))
-            for name, server in {"serve": ours, **started}.items():
-                some = texts[: len(texts) // 4] if name == "plain" else texts
-                seconds, _, statuses = asyncio.run(drive(server.port, some, given.clients))
-                assert {*statuses} == {200}, (name, statuses)
-                rates[name].append(len(some) / seconds)
-        for server in started.values():
-            server.end()
+    command = [*served(given.run), "--engine", given.engine, "--workers", given.workers]
+    servers = {"serve": stack.enter_context(Started(command, None))}
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    for name, script in {"plain": PLAIN, **({"litserve": BATCHED} if PEER.is_dir() else {})}.items():
+        path, port = folder / f"{name}_server.py", free()  # not the name of the package it imports
+        path.write_text(script, encoding="utf-8")
+        command = [sys.executable, str(path), given.run, str(port), given.workers]
+        servers[name] = stack.enter_context(Started(command, port))
+    rates: dict[str, list[float]] = {"predict": [], **{name: [] for name in servers}}
+    for _ in range(given.turns):
+        began = time.perf_counter()
+        model.predict(texts, beam=5)
+        rates["predict"].append(len(texts) / (time.perf_counter() - began))
+        for name, server in servers.items():
+            some = texts[: len(texts) // 4] if name == "plain" else texts
+            seconds, _, statuses = asyncio.run(drive(server.port, some, given.clients))
+            assert {*statuses} == {200}, (name, statuses)
+            rates[name].append(len(some) / seconds)
+        print({name: round(found[-1], 1) for name, found in rates.items()}, file=sys.stderr, flush=True)
     alone, direct = [], []
     for text in texts[:100]:
-        alone += asyncio.run(drive(ours.port, [text], 1))[1]
+        alone += asyncio.run(drive(servers["serve"].port, [text], 1))[1]
         began = time.perf_counter()
         model.predict([text], beam=5)
         direct.append(time.perf_counter() - began)
     result: dict[str, Any] = {name: statistics.median(found) for name, found in rates.items()}
-    result["serve ÷ predict"] = statistics.median(a / b for a, b in zip(rates["serve"], rates["predict"], strict=True))
-    for name in peers:
-        result[f"serve ÷ {name}"] = statistics.median(a / b for a, b in zip(rates["serve"], rates[name], strict=True))
+    for name in ("predict", *[name for name in servers if name != "serve"]):
+        ratios = [a / b for a, b in zip(rates["serve"], rates[name], strict=True)]
+        result[f"serve ÷ {name}"] = statistics.median(ratios)
     result["one client, ms"] = 1000 * statistics.median(alone)
     result["direct call, ms"] = 1000 * statistics.median(direct)
-    ours.end()
-    if given.overload:
-        rate = result["serve"]
-        under = Started([*served(given.run, DEADLINE), "--engine", given.engine, "--workers", given.workers], None)
-        result |= overload(under, texts, given.overload, 10 * rate)
-        under.end()
-    print(json.dumps({"cores": os.cpu_count(), "clients": given.clients, "lines": len(texts), **result}, indent=1))
+    return result
+
+
+def free() -> int:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as some:
+        port: int = some.getsockname()[1]
+        return port
 
 
 def served(run: str, deadline: float = 120) -> list[str]:
     """The command of our server."""
     command = [sys.executable, "-m", "regard", "serve", run, "--port", "0", "--deadline", str(deadline)]
-    return [*command, "--queue", "600"]
+    return [*command, "--queue", str(QUEUE)]
 
 
 def overload(server: Started, texts: list[str], seconds: float, rate: float) -> dict[str, Any]:
     """Ten times as many requests a second as it can answer, for some seconds: statuses, latencies of those that were
     accepted, memory, and the time until it answers somebody new."""
 
-    async def load() -> tuple[list[tuple[int, float]], float]:
+    async def load() -> tuple[list[tuple[int, float]], list[float]]:
         found: list[tuple[int, float]] = []
         waiting: set[asyncio.Task[None]] = set()
-        highest, began, number = 0.0, time.monotonic(), 0
+        idle: list[tuple[Any, Any]] = []  # connections are kept, as a proxy keeps them
+        memory, began, number = list[float](), time.monotonic(), 0
 
         async def one(text: str) -> None:
             started = time.perf_counter()
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            status, _ = await request(reader, writer, text)
-            writer.close()
+            reader, writer = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", server.port)
+            try:
+                status, _ = await request(reader, writer, text)
+            except (OSError, asyncio.IncompleteReadError):  # closed, because nobody had used it for long
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                status, _ = await request(reader, writer, text)
+            idle.append((reader, writer))
             found.append((status, time.perf_counter() - started))
 
         while time.monotonic() - began < seconds:
@@ -242,14 +268,15 @@ def overload(server: Started, texts: list[str], seconds: float, rate: float) -> 
                 number += 1
             number = due
             await asyncio.sleep(0.01)
-            highest = max(highest, server.memory()) if round(time.monotonic() * 100) % 100 == 0 else highest
+            if time.monotonic() - began > len(memory) + 1:
+                memory.append(server.memory())
         for task in waiting:
             task.cancel()
-        return found, highest
+        return found, memory
 
-    asyncio.run(drive(server.port, texts, 128))  # memory that a full queue needs once is there before
+    asyncio.run(drive(server.port, texts, QUEUE))  # memory that a full queue needs once is there before
     before = server.memory()
-    found, highest = asyncio.run(load())
+    found, memory = asyncio.run(load())
     began = time.perf_counter()
     asyncio.run(drive(server.port, ["a"], 1))
     recovered = time.perf_counter() - began
@@ -261,7 +288,8 @@ def overload(server: Started, texts: list[str], seconds: float, rate: float) -> 
         "accepted, p99, s": accepted[int(0.99 * len(accepted))] if accepted else math.nan,
         "deadline, s": DEADLINE,
         "memory before, MB": before,
-        "memory highest, MB": max(highest, server.memory()),
+        "memory after a sixth of the time, MB": memory[len(memory) // 6],
+        "memory from then on, MB": [min(memory[len(memory) // 6 :]), max(memory[len(memory) // 6 :])],
         "recovered, s": recovered,
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -104,7 +105,7 @@ class Network(nn.Module):
         back, ahead = (stem.halo + stem.reduction * (int(each) + 1) for each in found)
         return back, ahead
 
-    @property
+    @cached_property  # it is asked for every text, and the modules never change
     def longest(self) -> int | None:
         """The most positions there are, where they are a learned table or the length is projected (Linformer)."""
         tables = [len(part.table) for part in self.modules() if isinstance(part, LearnedTable)]

@@ -29,11 +29,11 @@ def flat(found: Any, where: str = "") -> dict[str, Any]:
     return {place: value for key, inner in keys for place, value in flat(inner, f"{where}.{key}").items()}
 
 
-def compare(found: Any, expected: Any) -> None:
+def compare(found: Any, expected: Any, tolerance: float = 1e-4) -> None:
     mine, theirs = flat(found), flat(expected)
     assert mine.keys() == theirs.keys()
     for place, value in theirs.items():
-        same = pytest.approx(value, abs=1e-4) if isinstance(value, float) else value
+        same = pytest.approx(value, abs=tolerance) if isinstance(value, float) else value
         assert mine[place] == same, place
 
 

@@ -78,6 +78,12 @@ class Server:
         pids = [self.process.pid, *self.workers()]
         return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 2**20 for pid in pids)
 
+    def until_said(self, sentence: str, seconds: float = 60) -> None:
+        ended = time.monotonic() + seconds
+        while not any(sentence in line for line in self.said):
+            assert time.monotonic() < ended, self.said
+            time.sleep(0.05)
+
     def until(self, path: str, status: int, seconds: float = 60) -> None:
         ended = time.monotonic() + seconds
         while time.monotonic() < ended:

@@ -9,7 +9,9 @@ import pytest
 
 from regard.commands.serve import languages_in
 from regard.serving.libretranslate import languages_of
+from regard.serving.pool import WorkerPool
 from regard.serving.queue import MOST, Job, Queue, Refused
+from regard.serving.worker import Order
 
 
 def job(size: int = 5, model: str = "m", **more: Any) -> Job:
@@ -76,6 +78,27 @@ def test_a_full_queue_takes_all_of_a_request_or_nothing() -> None:
     run(work)
 
 
+def test_what_could_hardly_be_answered_in_time_is_refused_at_once() -> None:
+    async def work() -> None:
+        pool = WorkerPool(Order({}, "torch", 1, 100), 1, Queue(20, 1000), print)
+        pool.queue.add([job() for _ in range(8)], 1)
+        pool.refuse_late(0.1)  # nobody knows yet how long they take
+        pool.taken.extend([(3.0, 1), (7.0, 9)])
+        assert pool.pace() == 1.0
+        pool.refuse_late(17.0)
+        for seconds in (15.0, 1.0):
+            with pytest.raises(Refused) as refused:
+                pool.refuse_late(seconds)
+            assert (refused.value.status, refused.value.again) == (429, 8)
+        pool.queue.add([job() for _ in range(12)], 1)
+        with pytest.raises(Refused):
+            pool.refuse_late(1000.0)
+        pool.queue.waiting.clear()
+        pool.refuse_late(0.1)  # one that finds nobody before it is never refused
+
+    run(work)
+
+
 def test_late_and_abandoned_jobs_leave() -> None:
     async def work() -> None:
         queue = Queue(10, 100)
@@ -96,7 +119,11 @@ def test_several_workers_share_what_waits_and_draws_stay_together() -> None:
     async def work() -> None:
         queue = Queue(100, 10_000)
         queue.add([job() for _ in range(9)], 1)
-        assert [len(queue.take(2)) for _ in range(4)] == [5, 2, 1, 1]
+        assert [len(queue.take(2)), len(queue.take(2, 5))] == [5, 4]
+        queue.add([job() for _ in range(6)], 1)
+        assert [len(queue.take(2, 6)), len(queue.take(2, 6))] == [6, 0], "the other one has its half already"
+        queue.add([job() for _ in range(6)], 1)
+        assert [len(queue.take(2, 2)), len(queue.take(2, 4))] == [4, 2], "the other one is about to want more"
         drawn = [job(alone="7", place=i) for i in range(6)]
         queue.add(drawn, 1)
         assert queue.take(3) == drawn

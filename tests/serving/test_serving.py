@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import threading
@@ -57,9 +58,9 @@ def test_answers_are_those_of_predict_alone_and_together(server: Server, run: st
     expected = predicted(run, TEXTS[run])
     together = ask(server, run, TEXTS[run])
     assert together.status_code == 200, together.text
-    compare(together.json()["answers"], expected)
+    compare(together.json()["answers"], expected, 1e-5)
     for text, answer in zip(TEXTS[run], expected, strict=True):
-        compare(ask(server, run, text).json()["answers"], [answer])
+        compare(ask(server, run, text).json()["answers"], [answer], 1e-5)
 
 
 def test_draws_depend_on_the_seed_and_the_place_alone(server: Server) -> None:
@@ -79,7 +80,7 @@ def test_under_mixed_load_every_answer_is_the_right_one(server: Server) -> None:
     with ThreadPoolExecutor(16) as threads:
         found = list(threads.map(lambda one: ask(server, *one), wanted))
     for one, response in zip(wanted, found, strict=True):
-        compare(response.json()["answers"], [expected[one]])
+        compare(response.json()["answers"], [expected[one]], 1e-5)
 
 
 def test_one_bad_text_does_not_fail_the_others(server: Server) -> None:
@@ -308,10 +309,12 @@ def test_killed_workers_are_replaced() -> None:
     killing(3)
 
 
-def test_tokens_a_reload_that_drops_nothing_and_an_end_after_what_was_accepted(tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens"
+def test_tokens_reloads_that_drop_nothing_and_an_end_after_what_was_accepted(tmp_path: Path) -> None:
+    tokens, run = tmp_path / "tokens", tmp_path / "changed"
     tokens.write_text("first-secret-token\nsecond-secret-token\n")
-    with Server("--token-file", tokens, runs=["continue_gpt"]) as server:
+    shutil.copytree(OLD / "tag", run)
+    given = ["--token-file", tokens, "--workers", "1"]
+    with Server(*given, runs=["continue_gpt", "convert_transformer", str(run)]) as server:
         assert server.client.get("/healthz").status_code == 200
         assert server.client.get("/v1/models").status_code == 401
         for given, status in (
@@ -322,20 +325,69 @@ def test_tokens_a_reload_that_drops_nothing_and_an_end_after_what_was_accepted(t
         ):
             found = server.client.get("/v1/models", headers={"Authorization": f"Bearer {given}"})
             assert found.status_code == status
+        keys_of_libretranslate(server)
         server.client.headers["Authorization"] = "Bearer first-secret-token"
-        before, short = server.workers(), {"longest": 40, "seed": 1}
-        with ThreadPoolExecutor(4) as threads:
-            work = [threads.submit(ask, server, "continue_gpt", "to be", options=short) for _ in range(4)]
-            server.process.send_signal(signal.SIGHUP)
-            assert [one.result().status_code for one in work] == [200] * 4
-            ended = time.monotonic() + 60
-            while {*server.workers()} & {*before} and time.monotonic() < ended:
-                assert ask(server, "continue_gpt", "to be", options={"longest": 2}).status_code == 200
-            assert not {*server.workers()} & {*before}
-            last = threads.submit(ask, server, "continue_gpt", "to be", options=short)
+        assert "tags" in ask(server, "changed", "a good film").json()["answers"][0]
+        reloaded(server, run)
+        reload_that_fails(server, run)
+        with ThreadPoolExecutor(1) as threads:
+            last = threads.submit(ask, server, "continue_gpt", "to be", options={"longest": 40, "seed": 1})
             time.sleep(0.1)
             assert server.end() == 0
             assert last.result().status_code == 200
+
+
+def keys_of_libretranslate(server: Server) -> None:
+    """Clients of LibreTranslate have the token in the body, as `api_key`, and ask first whether one is needed."""
+    asked = {"q": "three", "source": "auto", "target": "und"}
+    settings = server.client.get("/frontend/settings").json()
+    assert (settings["apiKeys"], settings["keyRequired"]) == (True, True)
+    assert server.client.get("/languages").status_code == 200
+    for key, status in (("second-secret-token", 200), ("second", 403), ("", 403), ("ä", 403), (None, 403)):
+        for path in ("/translate", "/detect"):
+            found = server.client.post(path, json={**asked, "api_key": key})
+            assert found.status_code == status, (path, key, found.text)
+    assert found.json()["error"].startswith("A key is needed")
+    form = {**asked, "api_key": "first-secret-token"}
+    assert server.client.post("/translate", data=form).status_code == 200
+    assert server.client.post("/v1/predict", json={**form, "input": "x"}).status_code == 401, "nowhere else"
+    assert server.client.post("/translate", content=b" " * (2**20 + 1)).status_code == 413, "of somebody unknown"
+    bearer = {"Authorization": "Bearer first-secret-token"}
+    assert server.client.post("/translate", json=asked, headers=bearer).status_code == 200
+
+
+def reloaded(server: Server, run: Path) -> None:
+    """Another run in the folder is loaded, and nothing is dropped meanwhile."""
+    shutil.rmtree(run)
+    shutil.copytree(OLD / "classify", run)
+    before, short = server.workers(), {"longest": 40, "seed": 1}
+    with ThreadPoolExecutor(4) as threads:
+        work = [threads.submit(ask, server, "continue_gpt", "to be", options=short) for _ in range(4)]
+        server.process.send_signal(signal.SIGHUP)
+        assert [one.result().status_code for one in work] == [200] * 4
+    ended = time.monotonic() + 120
+    while {*server.workers()} & {*before} and time.monotonic() < ended:
+        assert ask(server, "continue_gpt", "to be", options={"longest": 2}).status_code == 200
+        time.sleep(0.05)
+    assert not {*server.workers()} & {*before}
+    compare(ask(server, "changed", "a good film").json()["answers"], predicted("classify", ["a good film"]))
+
+
+def reload_that_fails(server: Server, run: Path) -> None:
+    """A run that cannot be loaded leaves the old workers; one that dies then is replaced once the run is whole."""
+    before = server.workers()
+    whole = (run / "model.safetensors").read_bytes()
+    (run / "model.safetensors").write_bytes(b"damaged")
+    server.process.send_signal(signal.SIGHUP)
+    server.until_said("the runs were not loaded anew, and the old ones stay")
+    assert ask(server, "changed", "a good film").status_code == 200
+    assert {*before} <= {*server.workers()}
+    for worker in before:
+        os.kill(worker, signal.SIGKILL)
+    server.until_said("a worker cannot load the runs, and tries again")
+    (run / "model.safetensors").write_bytes(whole)
+    server.until("/readyz", 200)
+    compare(ask(server, "changed", "a good film").json()["answers"], predicted("classify", ["a good film"]))
 
 
 @pytest.mark.parametrize(
@@ -354,6 +406,21 @@ def test_what_cannot_be_served_is_a_sentence(more: dict[str, Any], sentence: str
     given: dict[str, Any] = {"runs": [OLD / "tag"], "port": 0, **more}
     with pytest.raises(UserError, match=sentence):
         serve(given.pop("runs"), print, **given)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_a_server_by_onnx_answers_as_torch_does(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    runs = ["classify", "tag", "fill_bert"]
+    for run in runs:
+        shutil.copytree(OLD / run, tmp_path / run)
+    with Server("--engine", "onnx", "--workers", "1", runs=[str(tmp_path / run) for run in runs]) as server:
+        assert all((tmp_path / run / "onnx" / "model.onnx").is_file() for run in runs)
+        for run in runs:
+            compare(ask(server, run, TEXTS[run]).json()["answers"], predicted(run, TEXTS[run]))
+            for text, answer in zip(TEXTS[run], predicted(run, TEXTS[run]), strict=True):
+                compare(ask(server, run, text).json()["answers"], [answer])
 
 
 @pytest.mark.soak

@@ -40,6 +40,7 @@ OPSET = 20
 GRAPH, SMALL, ABOUT = "model.onnx", "model.int8.onnx", "about.json"
 FOLDER = "onnx"  # in a run folder
 TRACED = 5  # rows that the graph is made from
+ALONE = 20  # about so many rows are compared one by one
 MADE_UP = (3, 5, 9, 14, 7)  # elements of rows where the data of the run is not there
 QUANTISED = ["MatMul", "Gather"]  # Gemm and LSTM become products of matrices before; convolutions stay as they are
 Say = Callable[[str], None]
@@ -226,7 +227,8 @@ def batches(model: Model, rows: Sequence[Row]) -> list[Batch]:
     input, by_length = model.task.input, sorted(rows, key=lambda row: len(row[0]))
     few = by_length[:: max(1, len(rows) // TRACED)][-TRACED:]
     made = _hidden if isinstance(model.network.head, FillHead) else lambda source: Batch(source, None)
-    some = [made(input.collate(each)) for each in (few, few[:1], few[-1:], rows[:13])]
+    alone = [[row] for row in by_length[:: max(1, len(rows) // ALONE)]]  # sizes that may be any differ somewhere
+    some = [made(input.collate(each)) for each in (few, *alone, few[-1:], rows[:13])]
     several = [few[-count:] for count in range(len(few), 1, -1)]
     traced = (made(input.collate(each, extra)) for extra in (3, 4, 6, 9) for each in several)
     return [next((first for first in traced if _telling([first, *some])), made(input.collate(few, 3))), *some]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import html
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -17,13 +16,15 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 
 import regard
-from regard.serving import clients, page
+from regard.serving import clients, libretranslate, page
 from regard.serving.browsing import Browser
 from regard.serving.pool import WorkerPool
 from regard.serving.queue import Refused
 from regard.serving.requests import Bytes, RequestLimits, Service, Strict, described, json_body, options_of
+from regard.serving.tokens import AccessTokens
 
-OPEN = ("/healthz", "/readyz")  # need no token
+OPEN = ("/healthz", "/readyz", *page.OPEN, *libretranslate.OPEN)  # need no token
+UNKNOWN_BODY = 2**20  # bytes of a body whose token is inside
 POLICY = b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 HEADERS = (
     (b"content-security-policy", POLICY),
@@ -66,11 +67,13 @@ class ServerMetrics:
 
 
 class Walls:
-    """Around every request: a token where one is needed, a limit on the bytes of the body, headers, and counting."""
+    """Around every request: a token where one is needed, a limit on the bytes of the body and on what waits already,
+    headers, and counting."""
 
-    def __init__(self, app: Any, tokens: tuple[str, ...], limits: RequestLimits, numbers: ServerMetrics) -> None:
-        self.app, self.limits, self.numbers = app, limits, numbers
-        self.tokens = tuple(token.encode() for token in tokens)
+    def __init__(
+        self, app: Any, tokens: AccessTokens, limits: RequestLimits, pool: WorkerPool, numbers: ServerMetrics
+    ) -> None:
+        self.app, self.tokens, self.limits, self.pool, self.numbers = app, tokens, limits, pool, numbers
 
     async def __call__(
         self, scope: Scope, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
@@ -78,7 +81,7 @@ class Walls:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status, read = time.perf_counter(), 0, 0
+        began, status, read, most = time.perf_counter(), 0, 0, self.limits.body
 
         async def told(message: Message) -> None:
             nonlocal status
@@ -92,8 +95,7 @@ class Walls:
             nonlocal read
             message = await receive()
             read += len(message.get("body", b""))
-            if read > self.limits.body:
-                raise Refused(413, f"The body is too large: expected at most {self.limits.body:,} bytes.")
+            _refuse_larger(read, most)
             return message
 
         headers = dict(scope["headers"])
@@ -104,10 +106,10 @@ class Walls:
         try:
             if length < 0:
                 raise Refused(400, "content-length: expected a number.")
-            if length > self.limits.body:
-                raise Refused(413, f"The body is too large: expected at most {self.limits.body:,} bytes.")
-            if scope["method"] != "GET" or scope["path"] not in page.OPEN:
-                self._known(scope["path"], headers)
+            most = self._admitted(scope["method"], scope["path"], headers)
+            _refuse_larger(length, most)
+            if scope["method"] == "POST":
+                self.pool.refuse_late(self.limits.deadline)
             await self.app(scope, limited, told)
         except Refused as refused:
             if not status:
@@ -117,14 +119,18 @@ class Walls:
             self.numbers.requests.labels(route, str(status or 499)).inc()
             self.numbers.seconds.observe(time.perf_counter() - began)
 
-    def _known(self, path: str, headers: dict[bytes, bytes]) -> None:
-        if not self.tokens or path in OPEN:
-            return
-        given = headers.get(b"authorization", b"")
-        given = given[7:] if given[:7].lower() == b"bearer " else b""
-        matches = [hmac.compare_digest(given, token) for token in self.tokens]  # all are compared: time tells nothing
-        if not any(matches):
-            raise Refused(401, "A token is needed: send Authorization: Bearer …", kind="authentication_error")
+    def _admitted(self, method: str, path: str, headers: dict[bytes, bytes]) -> int:
+        """Return the most bytes of a body; refuse a request that needs a token and has none."""
+        if (method == "GET" and path in OPEN) or self.tokens.in_header(headers):
+            return self.limits.body
+        if method == "POST" and path in libretranslate.KEYED:  # the token is in the body, and looked for there
+            return min(UNKNOWN_BODY, self.limits.body)
+        raise Refused(401, "A token is needed: send Authorization: Bearer …", kind="authentication_error")
+
+
+def _refuse_larger(size: int, most: int) -> None:
+    if size > most:
+        raise Refused(413, f"The body is too large: expected at most {most:,} bytes.")
 
 
 def rendered(refused: Refused, path: str) -> Response:
@@ -164,7 +170,8 @@ def build(
 
     app = FastAPI(title="Regard", version=regard.__version__, docs_url=None, redoc_url=None, lifespan=life)
     service, numbers = Service(pool, limits), ServerMetrics(pool)
-    app.add_middleware(Walls, tokens=tokens, limits=limits, numbers=numbers)
+    known = AccessTokens(tokens)
+    app.add_middleware(Walls, tokens=known, limits=limits, pool=pool, numbers=numbers)
 
     @app.exception_handler(Refused)
     async def refused(request: Request, error: Refused) -> Response:
@@ -222,7 +229,7 @@ def build(
         return HTMLResponse(page_of(app.openapi()))
 
     page.add(app, service, Browser(browsed, pool.order.runs))
-    clients.add(app, service, languages)
+    clients.add(app, service, languages, known)
     return app
 
 

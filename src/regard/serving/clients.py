@@ -12,14 +12,15 @@ from starlette.datastructures import UploadFile
 from regard.serving import huggingface, libretranslate, openai
 from regard.serving.queue import Refused
 from regard.serving.requests import Service, checked, in_time
+from regard.serving.tokens import AccessTokens
 
 M = TypeVar("M", bound=BaseModel)
 PLAIN_ERRORS = libretranslate.PATHS  # paths whose clients expect {"error": text}
 
 
-def add(app: FastAPI, service: Service, languages: tuple[str, str] | None) -> None:
+def add(app: FastAPI, service: Service, languages: tuple[str, str] | None, tokens: AccessTokens) -> None:
     """Add the routes of all protocols."""
-    libretranslate.add(app, service, languages)
+    libretranslate.add(app, service, languages, tokens)
     openai.add(app, service)
     huggingface.add(app, service)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
@@ -13,11 +13,15 @@ from pydantic import Field
 
 from regard.serving.queue import Refused
 from regard.serving.requests import Lenient, Service, checked, described, in_time, json_body, options_of
+from regard.serving.tokens import AccessTokens
 
-PATHS = ("/translate", "/languages", "/detect", "/frontend/settings")
+OPEN = ("/languages", "/frontend/settings")  # clients ask for these before they know that a key is needed
+KEYED = ("/translate", "/detect")  # clients have the key in the body
+PATHS = (*OPEN, *KEYED)
 UNKNOWN = "und"
 ALTERNATIVES = 10
 TAG = re.compile(r"(<[^>]*>)")
+K = TypeVar("K", "TranslateBody", "DetectBody")
 
 
 class TranslateBody(Lenient):
@@ -28,15 +32,17 @@ class TranslateBody(Lenient):
     target: str = Field("", max_length=35)
     format: Literal["text", "html"] = "text"
     alternatives: int = Field(0, ge=0, le=ALTERNATIVES)
+    api_key: str | None = Field(None, description="a token, where the header has none")
 
 
 class DetectBody(Lenient):
     """A request of `POST /detect`."""
 
     q: str
+    api_key: str | None = Field(None, description="a token, where the header has none")
 
 
-def add(app: FastAPI, service: Service, languages: tuple[str, str] | None) -> None:
+def add(app: FastAPI, service: Service, languages: tuple[str, str] | None, tokens: AccessTokens) -> None:
     """Add the routes."""
 
     def pairs() -> dict[str, tuple[str, str]]:
@@ -60,7 +66,7 @@ def add(app: FastAPI, service: Service, languages: tuple[str, str] | None) -> No
     @app.post("/translate", openapi_extra=described(TranslateBody))
     async def translate(request: Request) -> Response:
         """Translate a text or several (LibreTranslate)."""
-        body = await _body(request, TranslateBody)
+        body = await _body(request, TranslateBody, tokens)
         name, source, _ = chosen(body.source, body.target)
         options = {"n_best": body.alternatives + 1} if body.alternatives else {}
         if body.alternatives:
@@ -104,7 +110,7 @@ def add(app: FastAPI, service: Service, languages: tuple[str, str] | None) -> No
     @app.post("/detect", openapi_extra=described(DetectBody))
     async def detect(request: Request) -> Response:
         """Tell the language: that of the model, for it knows no other (LibreTranslate)."""
-        await _body(request, DetectBody)
+        await _body(request, DetectBody, tokens)
         return JSONResponse([{"confidence": 100.0, "language": chosen("auto", "")[1]}])
 
     @app.get("/frontend/settings")
@@ -115,16 +121,24 @@ def add(app: FastAPI, service: Service, languages: tuple[str, str] | None) -> No
             "source": {"code": source, "name": name_of(source)},
             "target": {"code": target, "name": name_of(target)},
         }
+        keys = bool(tokens)
         return JSONResponse(
             {
-                "charLimit": service.limits.characters, "frontendTimeout": 500, "apiKeys": False, "keyRequired": False,
+                "charLimit": service.limits.characters, "frontendTimeout": 500, "apiKeys": keys, "keyRequired": keys,
                 "suggestions": False, "filesTranslation": False, "supportedFilesFormat": [], "language": sides,
             }
         )  # fmt: skip
 
 
-async def _body(request: Request, kind: type[Any]) -> Any:
-    """Return the body, which may be JSON or a form."""
+async def _body(request: Request, kind: type[K], tokens: AccessTokens) -> K:
+    """Return the body, which may be JSON or a form, of a client that is known by the header or by `api_key`."""
+    body = await _read(request, kind)
+    if not tokens.in_header(dict(request.headers.raw)) and not tokens.admit((body.api_key or "").encode()):
+        raise Refused(403, "A key is needed: send api_key, or Authorization: Bearer …", kind="authentication_error")
+    return body
+
+
+async def _read(request: Request, kind: type[K]) -> K:
     if not request.headers.get("content-type", "").startswith(
         ("application/x-www-form-urlencoded", "multipart/form-data")
     ):

@@ -18,6 +18,8 @@ from regard.serving.worker import Order, main
 TICK = 0.05  # seconds between two looks at the clock
 PATIENCE = 600.0  # seconds until a worker must be ready
 RESTARTS = 5  # deaths in a row, without an answer in between, after which it waits longer
+AGAIN = 2.0  # seconds of that waiting
+HEADROOM = 0.5  # of a request's time that others before it may take
 GONE = "The worker that computed the answer died: try again."
 LATE = "The deadline passed before the answer was ready."
 
@@ -33,7 +35,7 @@ class WorkerProcess:
         self.process.start()
         theirs.close()
         self.batch, self.jobs, self.ready, self.retired = 0, list[Job](), False, False
-        self.began = time.monotonic()
+        self.began = time.monotonic()  # of the process, then of its batch
         self._told, self._loop = told, asyncio.get_running_loop()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -57,7 +59,7 @@ class WorkerProcess:
 
     def give(self, jobs: list[Job]) -> None:
         """Send a batch; the pipe's buffer may be full, so a thread of its own waits for it."""
-        self.batch, self.jobs, first = self.batch + 1, jobs, jobs[0]
+        self.batch, self.jobs, first, self.began = self.batch + 1, jobs, jobs[0], time.monotonic()
         message = {
             "batch": self.batch,
             "model": first.model,
@@ -97,10 +99,11 @@ class WorkerPool:
         self.failed: asyncio.Future[str] | None = None
         self.sizes: deque[int] = deque(maxlen=10_000)  # of batches, for the metrics
         self.deaths, self.restarts, self.answered = 0, 0, 0
-        self._times: deque[float] = deque(maxlen=200)
+        self.taken: deque[tuple[float, int]] = deque(maxlen=20)  # seconds and jobs of the last batches
         self._soon = False  # batches are about to be given out
         self._clock: asyncio.Task[None] | None = None
         self._fresh: list[WorkerProcess] = []  # of a reload, until they are ready
+        self._old: list[WorkerProcess] = []  # that finish their last batch after a reload
         self.closing = False
 
     # ---- life ---------------------------------------------------------------------------------------------------
@@ -143,7 +146,7 @@ class WorkerPool:
         self.closing = True
         if self._clock is not None:
             self._clock.cancel()
-        everyone = [*self.workers, *self._fresh]
+        everyone = [*self.workers, *self._fresh, *self._old]
         for worker in everyone:
             worker.end()
         for job in [*self.queue.waiting, *(job for worker in everyone for job in worker.jobs)]:
@@ -163,14 +166,21 @@ class WorkerPool:
         """Queue the jobs of one request, all or none of them."""
         if self.closing:
             raise Refused(503, "The server is stopping.", kind="unavailable", again=1)
+        self.refuse_late(min(job.deadline for job in jobs) - time.monotonic())
         self.queue.add(jobs, self.pace())
         self._dispatch_soon()
 
+    def refuse_late(self, seconds: float) -> None:
+        """Refuse what could hardly be answered within so many seconds. Before a request is read, that is cheap."""
+        jobs = len(self.queue.waiting) + sum(len(worker.jobs) for worker in self.workers)
+        late = bool(self.taken and self.queue.waiting) and jobs / self.pace() > HEADROOM * seconds
+        if late or len(self.queue.waiting) >= self.queue.most:
+            raise self.queue.busy(self.pace())
+
     def pace(self) -> float:
-        """Return about how many jobs are answered in a second."""
-        if len(self._times) < 2:
-            return 1.0
-        return len(self._times) / max(0.05, time.monotonic() - self._times[0])
+        """Return about how many jobs are answered in a second while there is work."""
+        seconds, jobs = (sum(each) for each in zip(*self.taken, strict=True)) if self.taken else (1.0, 1)
+        return jobs / max(seconds, 1e-3) * max(1, sum(worker.ready for worker in self.workers))
 
     def _dispatch_soon(self, seen: int = -1) -> None:
         """Give out batches once everything is queued that has arrived by now: what is read from the sockets in one go
@@ -187,7 +197,7 @@ class WorkerPool:
         ready = max(1, sum(worker.ready and not worker.retired for worker in self.workers))
         for worker in self.workers:
             if worker.idle:
-                jobs = self.queue.take(ready)
+                jobs = self.queue.take(ready, sum(len(other.jobs) for other in self.workers))
                 if not jobs:
                     return
                 self.sizes.append(len(jobs))
@@ -200,22 +210,34 @@ class WorkerPool:
         elif "ready" in message:
             self._made_ready(worker, message["ready"])
         elif "failed" in message:
-            worker.retired = True
-            if worker in self._fresh:
-                self._end_fresh()
-                self.say(f"the runs were not loaded anew, and the old ones stay: {message['failed']}")
-            elif self.failed is not None and not self.failed.done():
-                self.failed.set_result(message["failed"])
+            self._not_loaded(worker, message["failed"])
         elif message.get("batch") == worker.batch and worker.jobs:
             self._result(worker, message)
 
     def _made_ready(self, worker: WorkerProcess, facts: dict[str, Any]) -> None:
-        worker.ready, self.facts = True, facts
-        if worker in self._fresh and all(fresh.ready for fresh in self._fresh):
+        worker.ready = True
+        if worker in self._fresh:
+            if not all(fresh.ready for fresh in self._fresh):
+                return
+            self._old += self.workers
             for old in self.workers:
                 old.end()
             self.workers, self._fresh = self._fresh, []
+        self.facts = facts
         self._dispatch()
+
+    def _not_loaded(self, worker: WorkerProcess, why: str) -> None:
+        """Take the reason why a worker has not loaded the runs: at the start, in a reload, or in a dead one's place."""
+        worker.retired = True
+        if worker in self._fresh:
+            self._end_fresh()
+            self.say(f"the runs were not loaded anew, and the old ones stay: {why}")
+        elif worker in self.workers and self.facts:
+            self.workers.remove(worker)
+            self.say(f"a worker cannot load the runs, and tries again: {why}")
+            asyncio.get_running_loop().call_later(AGAIN, self._replace)
+        elif self.failed is not None and not self.failed.done():
+            self.failed.set_result(why)
 
     def _result(self, worker: WorkerProcess, message: dict[str, Any]) -> None:
         if "piece" in message:
@@ -225,7 +247,6 @@ class WorkerPool:
             return
         for number, found in message["found"]:
             self.answered += 1
-            self._times.append(time.monotonic())
             if "answer" in found:
                 worker.jobs[number].end(found["answer"])
             else:
@@ -234,6 +255,8 @@ class WorkerPool:
         if message["end"]:
             for job in worker.jobs:  # a job that got no answer would wait for ever
                 job.end(Refused(500, "The model gave no answer.", kind="server_error"))
+            if worker.stopped.value != worker.batch:  # one that was given up tells nothing
+                self.taken.append((time.monotonic() - worker.began, len(worker.jobs)))
             worker.jobs, self.restarts = [], 0
             self._dispatch_soon()
 
@@ -241,6 +264,7 @@ class WorkerPool:
         for job in worker.jobs:
             job.end(Refused(503, GONE, kind="unavailable", again=1))
         worker.jobs, worker.ready = [], False
+        self._old = [old for old in self._old if old is not worker]
         if self.closing or worker.retired:
             return
         if worker in self._fresh:
@@ -254,7 +278,7 @@ class WorkerPool:
             if not self.facts and self.restarts >= RESTARTS and self.failed is not None and not self.failed.done():
                 self.failed.set_result("The workers died while they loaded the models: try `regard predict` first.")
                 return
-            delay = 0.0 if self.restarts < RESTARTS else 2.0
+            delay = 0.0 if self.restarts < RESTARTS else AGAIN
             asyncio.get_running_loop().call_later(delay, self._replace)
 
     def _replace(self) -> None:
@@ -268,7 +292,7 @@ class WorkerPool:
             now = time.monotonic()
             for job in self.queue.expired(now):
                 job.end(Refused(504, LATE, kind="timeout"))
-            for worker in self.workers:
+            for worker in [*self.workers, *self._old]:
                 for job in worker.jobs:
                     if job.deadline <= now:
                         job.end(Refused(504, LATE, kind="timeout"))

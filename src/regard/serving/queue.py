@@ -2,8 +2,8 @@
 
 Jobs that wait while a model is busy form its next batch; nobody waits for a batch to fill. A batch holds jobs of one
 model with the same options. The oldest job is always in it; those of similar length among the next ones join it, as
-long as the padded batch (jobs × the longest of them) stays within the budget. Several workers share what waits: one
-that took all of it would leave the others idle.
+long as the padded batch (jobs × the longest of them) stays within the budget. Several workers share what waits and what
+is being computed: one that took more than its share would leave the others idle.
 """
 
 from __future__ import annotations
@@ -74,9 +74,13 @@ class Queue:
     def add(self, jobs: list[Job], pace: float) -> None:
         """Add the jobs of one request, all or none; `pace` is about how many jobs are answered in a second."""
         if len(self.waiting) + len(jobs) > self.most:
-            again = max(1.0, len(self.waiting) / max(pace, 0.1))
-            raise Refused(429, "The server is busy: try again later.", kind="overloaded", again=again)
+            raise self.busy(pace)
         self.waiting += jobs
+
+    def busy(self, pace: float) -> Refused:
+        """Return the refusal of a request that finds too much before it."""
+        again = max(1.0, len(self.waiting) / max(pace, 0.1))
+        return Refused(429, "The server is busy: try again later.", kind="overloaded", again=again)
 
     def expired(self, now: float | None = None) -> list[Job]:
         """Remove and return jobs that nobody waits for any more, or whose time is up."""
@@ -87,15 +91,16 @@ class Queue:
             self.waiting = [job for job in self.waiting if job.number not in left]
         return gone
 
-    def take(self, workers: int = 1) -> list[Job]:
-        """Remove and return the next batch for one of so many workers; empty if nothing waits."""
+    def take(self, workers: int = 1, computed: int = 0) -> list[Job]:
+        """Remove and return the next batch for one of so many workers, while the others compute so many jobs; empty if
+        nothing waits."""
         if not self.waiting:
             return []
         oldest = self.waiting[0]
         near = [job for job in self.waiting[1 : WINDOW + 1] if job.key == oldest.key]
         near.sort(key=lambda job: (abs(job.size - oldest.size), job.number))
         chosen, longest = [oldest], oldest.size
-        most = MOST if oldest.alone else min(MOST, -(-(1 + len(near)) // workers))
+        most = MOST if oldest.alone else min(MOST, -(-(1 + len(near) + computed) // workers))
         for job in near:
             longest = max(longest, job.size)
             if len(chosen) >= most or longest * (len(chosen) + 1) > self.budget:
