@@ -30,6 +30,10 @@ def test_quick_pages_print_and_draw_what_they_show(page: Path, tmp_path: Path) -
         assert looks_like(shown, drawn), f"{name(shown)} is not what {name(page)} draws: make atlas PAGES={page.stem}"
 
 
+def test_each_row_has_its_page() -> None:
+    assert catalogue.missing(ENTRIES) == []
+
+
 def test_each_cell_leads_somewhere() -> None:
     assert [fault for each in ENTRIES for fault in catalogue.faults(each)] == []
 
