@@ -221,8 +221,8 @@ def _link(each: Entry, key: str, cell: str) -> str:
         return f"[{'snippet' if cell == 'python' else '`' + cell.replace('|', chr(92) + '|') + '`'}]({each.page.name})"
     if key == "picture":
         return f"[picture]({cell})"
-    file = Path(cell.partition("#")[0])
-    return f"[{'on the page' if file.name == each.page.name else file.stem}]({cell})"
+    held = Path(cell.partition("#")[0])
+    return f"[{'on the page' if held.name == each.page.name else held.stem}]({cell})"
 
 
 def main() -> int:
