@@ -189,6 +189,15 @@ def test_what_operators_ask_for(server: Server) -> None:
     assert "server" not in docs.headers
 
 
+def test_answers_over_a_kept_connection_do_not_wait_for_acknowledgements(server: Server) -> None:
+    def taken() -> float:
+        began = time.perf_counter()
+        assert server.client.get("/healthz").status_code == 200
+        return time.perf_counter() - began
+
+    assert sorted(taken() for _ in range(20))[5] < 0.035, "a delayed acknowledgement takes 40 ms"
+
+
 SECRET = "echo-me-never"
 BAD: list[tuple[bytes, int]] = [
     (b"", 400),
