@@ -1,12 +1,17 @@
 """A trained model in Python: what it shows, what it answers, and errors in terms of arguments."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import regard
+from regard.attention.grid import GridTable
+from regard.attention.windows import WindowAttention
 from regard.errors import UserError, shell
+from regard.runs.build import _Unfilled
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +85,14 @@ def test_errors_name_arguments_in_python_and_options_in_a_shell(sentence: str) -
     assert str(UserError(sentence)) == SENTENCES[sentence]
     with shell():
         assert str(UserError(sentence)) == sentence
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("build", [lambda: GridTable(2, 2, 4), lambda: WindowAttention(2, 3)])
+def test_weights_that_are_to_be_loaded_may_be_anything_at_first(
+    build: Callable[[], torch.nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *size: empty(*size).fill_(1e30))
+    with _Unfilled():
+        assert all(weights.eq(1e30).all() for weights in build().parameters())

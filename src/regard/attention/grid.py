@@ -20,7 +20,7 @@ class GridTable(nn.Module):
     def __init__(self, rows: int, columns: int, width: int) -> None:
         super().__init__()
         self.table = nn.Parameter(torch.empty(rows, columns, width))
-        nn.init.trunc_normal_(self.table, std=0.02)
+        nn.init.normal_(self.table, std=0.02)
 
     def forward(self, rows: int, columns: int) -> Tensor:
         """Return the vectors of a grid, (rows · columns, width); those of another size are interpolated."""

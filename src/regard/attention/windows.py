@@ -113,7 +113,7 @@ class WindowAttention(Watchable):
         super().__init__()
         self.side = side
         self.table = nn.Parameter(torch.empty((2 * side - 1) ** 2, heads))
-        nn.init.trunc_normal_(self.table, std=0.02)
+        nn.init.normal_(self.table, std=0.02)
         place = torch.arange(side**2)
         self.register_buffer("index", relative(place, place, side, side), persistent=False)
 

@@ -49,7 +49,8 @@ def packed(exhibit: Exhibit, where: str) -> dict[str, Any]:
         found["picture"] = _picture(view, exhibit.drawing)
     drawn = exhibit.sketch
     if drawn is None and view is not None and view.scene is not None and len(view.names) <= WHOLE:
-        drawn = sketch(replace(view, scene=replace(view.scene, centres=())), [], exhibit.text or "")
+        title = (exhibit.text or "").rpartition("/")[2]  # where a file lies on the server is nobody's business
+        drawn = sketch(replace(view, scene=replace(view.scene, centres=())), [], title)
     if drawn is not None and len(drawn.names) == len(exhibit.source):
         found["scene"] = _scene(drawn)
     if exhibit.sound is not None:

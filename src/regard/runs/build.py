@@ -73,7 +73,10 @@ def parameters(config: Config, parts: Parts) -> int:
 
 
 class _Unfilled(TorchFunctionMode):
-    """Weights that are replaced need no random numbers; on the meta device torch would load its compiler for them."""
+    """Weights that are replaced need no random numbers; on the meta device torch would load its compiler for them.
+
+    Nothing may depend on what was not drawn: torch's `trunc_normal_` would draw again until it likes what it sees.
+    """
 
     def __torch_function__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
