@@ -24,6 +24,7 @@ from tests.conftest import Regard
 from tests.runs.test_old_runs import compare
 
 pytest.importorskip("onnxruntime")
+load_graph = pytest.importorskip("onnx").load
 OLD = Path(__file__).parents[1] / "runs" / "old"
 TEXTS = {
     "classify": ["a good film", "dull", "the plot was poor and it was bad", ""],
@@ -71,6 +72,14 @@ def exported(model: Model, folder: Path) -> dict[str, Any]:
     return found
 
 
+def whole_products(path: Path) -> list[str]:
+    """The products of a graph with a matrix of floating-point weights, as it is or turned."""
+    graph = load_graph(str(path)).graph
+    weights = {table.name for table in graph.initializer if table.data_type == table.FLOAT and len(table.dims) == 2}
+    weights |= {node.output[0] for node in graph.node if node.op_type == "Transpose" and node.input[0] in weights}
+    return [node.name for node in graph.node if node.op_type in ("MatMul", "Gemm") and node.input[1] in weights]
+
+
 @pytest.mark.parametrize("run", TEXTS)
 def test_answers_by_onnx_are_those_of_torch(tmp_path: Path, run: str) -> None:
     model, texts = copied(tmp_path, run), TEXTS[run]
@@ -108,6 +117,7 @@ def test_every_input_and_kind_of_layer_has_one_graph_for_all_batches(tmp_path: P
     graph = onnx.OnnxScores(tmp_path / "export" / onnx.GRAPH)
     unseen = onnx.batches(model, rows[::-1][:7]) + onnx.batches(model, rows[2:5])
     assert onnx.compared(model, graph, unseen) <= onnx.TOLERANCE
+    assert not whole_products(tmp_path / "export" / onnx.SMALL), "every product with a matrix is one of 8 bits"
     engine.use(model, "onnx-int8", {}, lambda _: None)
     assert model.evaluate([matrix.toy(tmp_path, *kind.split("-")[:2])])[0]
 

@@ -436,7 +436,8 @@ def test_a_server_by_onnx_answers_as_torch_does(tmp_path: Path) -> None:
 @pytest.mark.timeout(3600)
 def test_ten_thousand_malformed_requests() -> None:
     with Server("--engine", "torch", "--workers", "1") as server:
-        malformed.flood(server, 500)  # until everything is loaded that any request needs
+        malformed.flood(server, 500)  # until everything is loaded that any request needs …
+        malformed.generated(server, 50)  # … those of the description too: wide beams, long batches
         before, workers = server.memory(), server.workers()
         malformed.flood(server, 7000)
         count = 7000 + malformed.generated(server, 250)

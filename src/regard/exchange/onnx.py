@@ -279,12 +279,26 @@ def write_small(graph: Path, small: Path) -> None:
     with _quiet():
         plain = onnx.load(str(graph))
         del plain.graph.value_info[:]  # shapes of what is between: they are wrong once products are written otherwise
+        _fold(onnx, plain.graph)
         _untie(plain.graph)
         quantisation = importlib.import_module("onnxruntime.quantization")
         quantisation.quantize_dynamic(
             plain, str(small), op_types_to_quantize=QUANTISED, weight_type=quantisation.QuantType.QInt8,
             per_channel=True, reduce_range=True,
         )  # fmt: skip
+
+
+def _fold(onnx: Any, graph: Any) -> None:
+    """Turn matrices once and for all: a product with the transpose of a matrix has none that could be quantised."""
+    tables = {table.name: table for table in graph.initializer}
+    for node in [node for node in graph.node if node.op_type == "Transpose" and node.input[0] in tables]:
+        order = next(([*kept.ints] for kept in node.attribute if kept.name == "perm"), None)
+        turned = onnx.numpy_helper.to_array(tables[node.input[0]]).transpose(order)
+        graph.initializer.append(onnx.numpy_helper.from_array(turned.copy(order="C"), node.output[0]))
+        graph.node.remove(node)
+    used = {name for node in graph.node for name in node.input}
+    for name in tables.keys() - used:
+        graph.initializer.remove(tables[name])
 
 
 def _untie(graph: Any) -> None:
