@@ -24,14 +24,14 @@ from regard.data.lines import OnFault
 from regard.data.standard_input import spooled
 from regard.errors import UserError
 from regard.outputs import OUTPUTS
-from regard.runs import verify
+from regard.runs import settings, verify
 from regard.runs.build import Parts, form_of, read
 from regard.runs.model import SAME, TRIED, Model, load, nothing_in, refuse_missing
 from regard.training import choose, rehearsal
 from regard.training.advice import warnings_of
 from regard.training.prepare import prepare
 from regard.training.split import Split, survey
-from regard.training.train import SETS, reading_of, settle
+from regard.training.train import SETS, TRAINED, reading_of, settle
 
 REHEARSED = 20_000  # examples that are prepared as for a training; more are tried by the first SAMPLE of them
 
@@ -82,6 +82,7 @@ def check_data(
     heading = f"{data[0]}: all settings are valid\n" if written else ""
     if written:
         config = settle(data, valid, test, task, changes, **how._asdict())[0]
+        settings.refuse_too_large(config, data[0], TRAINED)
         reading: dict[str, str] = config.data.model_dump(include={"faults", "encoding", "format", "columns"})
         parts = {name: list(getattr(config.data, name)) for name in SETS}
         form, reads = form_of(config, parts["train"]), OUTPUTS[config.task].reads
@@ -127,6 +128,7 @@ def _rehearsed(
 ) -> str:
     """Do all that a training does before its first step, in a folder that is then removed; return what it would say."""
     config, reasons, seen = settle(data, valid, test, task, changes, **how._asdict())
+    settings.refuse_too_large(config, "The model", TRAINED)
     seen = seen or survey(config, (lambda _: None) if config.data.faults == "skip" else None)
     tests = list(read(config, config.data.test)) if config.data.test else []
     if config.data.test and not tests:

@@ -37,6 +37,7 @@ from regard.training.progress import Progress
 from regard.training.split import survey
 
 READING = re.compile("data.(faults|encoding|format|columns)=")
+TRAINED = 16  # bytes of a weight in training: itself, its gradient and two moments
 SETS = ("train", "valid", "test")
 GIVEN = re.compile(r"((?:tokens|output)\.(?:\w*level|context))=(\w+)")
 
@@ -189,7 +190,7 @@ def run_training(
 ) -> Model:
     """Prepare, train or resume, evaluate, and write the card; under `torchrun`, process 0 does all but the training."""
     keep_memory()
-    settings.refuse_too_large(config, "The model", 16)  # training keeps a gradient and two moments of each weight
+    settings.refuse_too_large(config, "The model", TRAINED)
     world = World(place)
     progress = progress if world.first else Progress(quiet=True)
     for paths in (config.data.valid, config.data.test):
