@@ -1,7 +1,7 @@
 // The run browser: all runs of a folder, their curves while they are trained, settings, scores, pictures and cards.
 
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
-const OTHER = new Set(["step", "epoch", "minutes", "rate", "tokens_per_second", "step_seconds", "items"]);  // in metrics, but no curves
+const OTHER = new Set(["step", "epoch", "minutes", "rate", "tokens_per_second", "step_seconds", "items", "perfect"]);  // in metrics, but no curves
 const REFRESH = 3000, IDLE = 15000;  // milliseconds between looks at runs, while one is trained and while none is
 
 class Runs {
