@@ -3,6 +3,7 @@
 import io
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,9 @@ from PIL import Image
 from regard.data.clips import even, sampled
 from regard.data.pixels import ImageHandle
 from regard.errors import UserError
-from regard.inputs import read, recognise
+from regard.inputs import INPUTS, read, recognise
 from regard.inputs.clips import Clips, ClipSettings, ClipStem
-from regard.inputs.input import Source
+from regard.inputs.input import Opens, Source
 from regard.models.cnn import cnn
 from regard.models.vit import vit
 
@@ -194,3 +195,14 @@ def test_a_place_of_one_frame_is_covered(channels: int, tmp_path: Path) -> None:
     changed = np.argwhere(np.asarray(before[0]) != np.asarray(after[0]))
     assert {tuple(place) for place in changed[:, :3].tolist()} <= {(1, r, c) for r in range(4, 8) for c in range(8, 12)}
     assert (np.asarray(after[0])[1, 4:8, 8:12] == 51).all()
+
+
+OPEN = {name: each for name, each in INPUTS.items() if issubclass(each, Opens)}
+
+
+@pytest.mark.parametrize("input", OPEN.values(), ids=OPEN)
+def test_a_refused_media_type_is_not_repeated(input: Any) -> None:
+    """What a request sent never stands in the answer of a server."""
+    with pytest.raises(UserError, match="The media type is that of something else") as refused:
+        input.open(input.__new__(input), b"", "text/<script>")
+    assert "script" not in str(refused.value)

@@ -97,7 +97,7 @@ def size_of(picture: ImageHandle) -> tuple[int, int, int]:
         return rows, columns, 1 if image.mode in ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "F") else 3
 
 
-def count_of(picture: ImageHandle) -> int:
+def pixels_of(picture: ImageHandle) -> int:
     """Return how many pixels the header of a picture file says there are."""
     with _opened(picture) as image:
         return image.size[0] * image.size[1]

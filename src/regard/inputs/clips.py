@@ -27,8 +27,7 @@ from regard.config import Section
 from regard.data.clips import INPUT, count_of, fault_of, recognise_clips, sampled
 from regard.data.draws import Draws
 from regard.data.format import Format
-from regard.data.pixels import ImageHandle, fitted, named
-from regard.data.pixels import count_of as pixels_of
+from regard.data.pixels import ImageHandle, fitted, named, pixels_of
 from regard.data.recognition import Files
 from regard.data.store import Field
 from regard.data.survey import Survey
@@ -146,7 +145,7 @@ class Clips(Input[ImageHandle], Opens, Covers):
 
     def open(self, content: bytes, media: str) -> ImageHandle:
         if not media.startswith(("image/", "application/octet-stream")):
-            raise UserError(f"The media type is {media!r}, expected image/gif or image/webp.")
+            raise UserError("The media type is that of something else, expected image/gif or image/webp.")
         sent = ImageHandle("the clip", content=content)
         fault = fault_of(sent)
         if fault:

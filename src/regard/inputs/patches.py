@@ -23,7 +23,7 @@ from regard.data.box_forms import recognise_boxes
 from regard.data.draws import Draws
 from regard.data.format import Format
 from regard.data.images import INPUT, recognise_images
-from regard.data.pixels import ImageHandle, Pixels, count_of, decoded, fault_of, fitted, fitting, named, size_of
+from regard.data.pixels import ImageHandle, Pixels, decoded, fault_of, fitted, fitting, named, pixels_of, size_of
 from regard.data.recognition import Files
 from regard.data.store import Field
 from regard.data.survey import Survey
@@ -135,7 +135,7 @@ class Patches(Input[ImageHandle], Opens, Framed, Restores[ImageHandle], Covers):
         fault = fault_of(sent)
         if fault:
             raise UserError(fault)
-        if (count := count_of(sent)) > SENT_PIXELS:
+        if (count := pixels_of(sent)) > SENT_PIXELS:
             raise UserError(f"the image is too large: expected at most {SENT_PIXELS:,} pixels, found {count:,}.")
         return sent
 
