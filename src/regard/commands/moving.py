@@ -6,43 +6,30 @@ combinations of colour and shape never move in training.
 
 from __future__ import annotations
 
-import csv
 import io
 import random
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from PIL import Image, ImageDraw
 
+from regard.commands import scenes
 from regard.commands.scenes import COLOURS, FINE, SHAPES, UNSEEN, Thing, draw_thing, shade
 from regard.commands.show import show
-from regard.runs import settings
 from regard.runs.folder import quoted, refuse_unwritable
 from regard.runs.model import Model
 from regard.training.progress import Progress
-from regard.training.train import run_training
 
 SIZE, FRAMES = 32, 6
 WAYS = {"moves left": (-1, 0), "moves right": (1, 0), "moves up": (0, -1), "moves down": (0, 1)}
 TRAIN, HELD_OUT = 8_000, 400
 ENOUGH = 90.0  # % of held-out clips that eight minutes on two cores describe exactly, and more
-SETTINGS = {
-    "task": "convert",
+SETTINGS = {key: value for key, value in scenes.SETTINGS.items() if key != "patches"} | {
     "input": "clips",
     "clips": {"frames": FRAMES, "size": SIZE, "channels": 3, "patch": 8},
-    "output": {"level": "words"},
-    "encoder": {
-        "kind": "vit", "stem": "convolutional", "position": "sinusoidal",
-        "layers": 2, "width": 64, "hidden": 128, "heads": 4, "dropout": 0.0,
-    },
-    "model": {"kind": "transformer", "layers": 2, "width": 64, "hidden": 128, "heads": 4, "dropout": 0.0},
-    "training": {
-        "budget": 3200, "optimiser": "muon", "rate": 6e-3, "warmup": 100,
-        "smoothing": 0.0, "patience": 100, "average": 3,
-    },
-}  # fmt: skip
+    "training": scenes.SETTINGS["training"] | {"budget": 3200},
+}
 
 
 @dataclass(frozen=True)
@@ -103,20 +90,17 @@ def film(shown: MovingScene, chosen: random.Random) -> list[Image.Image]:
 
 
 def write(path: Path, count: int, seed: str, *, unseen: bool = False) -> list[MovingScene]:
-    """Write scenes as a zip archive of animated WebP files with a metadata.csv."""
+    """Write scenes as animated WebP files."""
     chosen = random.Random(seed)
-    scenes = [moving_scene(chosen, unseen=unseen) for _ in range(count)]
-    table = io.StringIO()
-    rows = csv.writer(table)
-    rows.writerow(("file_name", "caption"))
-    with zipfile.ZipFile(path, "w") as archive:
-        for number, each in enumerate(scenes):
-            file, (first, *others) = io.BytesIO(), film(each, chosen)
-            first.save(file, "WEBP", save_all=True, append_images=others, duration=200, loop=0, lossless=True, method=0)
-            archive.writestr(f"{number:05d}.webp", file.getvalue())
-            rows.writerow((f"{number:05d}.webp", each.caption))
-        archive.writestr("metadata.csv", table.getvalue())
-    return scenes
+    shown = [moving_scene(chosen, unseen=unseen) for _ in range(count)]
+
+    def encoded(each: MovingScene) -> bytes:
+        file, (first, *others) = io.BytesIO(), film(each, chosen)
+        first.save(file, "WEBP", save_all=True, append_images=others, duration=200, loop=0, lossless=True, method=0)
+        return file.getvalue()
+
+    scenes.archive(path, shown, encoded, ".webp")
+    return shown
 
 
 def demonstrate(run: Path, minutes: float, seed: int = 1, count: int = TRAIN, held_out: int = HELD_OUT) -> None:
@@ -124,29 +108,22 @@ def demonstrate(run: Path, minutes: float, seed: int = 1, count: int = TRAIN, he
     refuse_unwritable(run)
     combinations = ", ".join(f"{colour} {shape}" for colour, shape in UNSEEN)
     Progress().say(f"{count:,} clips of {FRAMES} frames; what never moves in training: {combinations}.")
-    folder = run.with_name(run.name + "-data")
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {name: folder / f"{name}.zip" for name in ("train", "valid", "test", "unseen")}
-    write(files["train"], count, f"{seed} train")
-    write(files["valid"], held_out, f"{seed} valid")
-    test = write(files["test"], held_out, f"{seed} test")
-    unseen = write(files["unseen"], held_out, f"{seed} unseen", unseen=True)
-    data = {"train": [str(files["train"])], "valid": [str(files["valid"])]}
-    config = settings.make({"data": data, **SETTINGS}, "the demo")
-    config = settings.override(config, [f"training.minutes={minutes}", f"training.seed={seed}"])
-    _report(run_training(config, {}, run, Progress()), files, test, unseen, minutes)
+
+    def part(path: Path, name: str, own: str) -> list[MovingScene]:
+        return write(path, count if name == "train" else held_out, own, unseen=name == "unseen")
+
+    _report(*scenes.trained(run, minutes, seed, SETTINGS, part), minutes)
 
 
 def _report(
     model: Model, files: dict[str, Path], test: Sequence[MovingScene], unseen: Sequence[MovingScene], minutes: float
 ) -> None:
-    right, answers = _described(model, files["test"], test)
+    right, answers = scenes.described(model, files["test"], test, ".webp")
     print(f"\nDescribed {right:.1f} % of {len(test):,} held-out clips exactly, such as")
     for number in range(4):
         print(f"  {files['test']}/{number:05d}.webp  →  {answers[number]}")
-    print(
-        f"With a colour and shape that never moved in training: {_described(model, files['unseen'], unseen)[0]:.1f} %"
-    )
+    new = scenes.described(model, files["unseen"], unseen, ".webp")[0]
+    print(f"With a colour and shape that never moved in training: {new:.1f} %")
     if right < ENOUGH:
         print(f"That is little for {minutes:g} minutes: this machine is slow or busy. Give it more with --minutes.")
     folder = model.folder / "pictures"
@@ -157,9 +134,3 @@ def _report(
     print("What to try next:")
     print(f"  regard show {quoted(model.folder)} {quoted(asked[1])} -o clip.png")
     print("  regard train clips/          # animated files, a folder for each class")
-
-
-def _described(model: Model, archive: Path, scenes: Sequence[MovingScene]) -> tuple[float, list[str]]:
-    answers = model.predict([f"{archive}/{number:05d}.webp" for number in range(len(scenes))], beam=1)
-    hits = sum(answer == each.caption for answer, each in zip(answers, scenes, strict=True))
-    return 100 * hits / len(scenes), answers

@@ -11,9 +11,10 @@ import csv
 import io
 import random
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +42,7 @@ UNSEEN = (("red", "square"), ("blue", "circle"), ("yellow", "triangle"), ("green
 RELATIONS = ("left of", "right of", "above", "below")
 TRAIN, HELD_OUT = 12_000, 500
 ENOUGH = 97.0  # % of held-out scenes that four minutes on two cores describe exactly, and more
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "task": "convert",
     "input": "patches",
     "patches": {"size": SIZE, "channels": 3, "patch": 8},
@@ -56,6 +57,16 @@ SETTINGS = {
         "smoothing": 0.0, "patience": 100, "average": 3,
     },
 }  # fmt: skip
+
+
+class Captioned(Protocol):
+    """Something that a caption describes."""
+
+    @property
+    def caption(self) -> str: ...
+
+
+S = TypeVar("S", bound=Captioned)
 
 
 @dataclass(frozen=True)
@@ -135,50 +146,67 @@ def draw_thing(pen: ImageDraw.ImageDraw, thing: Thing, side: int, colour: tuple[
 
 
 def write(path: Path, count: int, seed: str, *, unseen: bool = False) -> list[Scene]:
-    """Write scenes as a zip archive of pictures with a metadata.csv, as Hugging Face's image folders have it."""
+    """Write scenes as pictures."""
     chosen = random.Random(seed)
     scenes = [scene(chosen, unseen=unseen) for _ in range(count)]
+
+    def encoded(shown: Scene) -> bytes:
+        file = io.BytesIO()
+        Image.fromarray(drawn(shown, chosen)).save(file, "PNG", compress_level=1)
+        return file.getvalue()
+
+    archive(path, scenes, encoded, ".png")
+    return scenes
+
+
+def archive(path: Path, scenes: Sequence[S], encoded: Callable[[S], bytes], suffix: str) -> None:
+    """Write files with their captions as a zip archive with a metadata.csv, as Hugging Face's image folders have it."""
     table = io.StringIO()
     rows = csv.writer(table)
     rows.writerow(("file_name", "caption"))
-    with zipfile.ZipFile(path, "w") as archive:
+    with zipfile.ZipFile(path, "w") as packed:
         for number, each in enumerate(scenes):
-            file = io.BytesIO()
-            Image.fromarray(drawn(each, chosen)).save(file, "PNG", compress_level=1)
-            archive.writestr(f"{number:05d}.png", file.getvalue())
-            rows.writerow((f"{number:05d}.png", each.caption))
-        archive.writestr("metadata.csv", table.getvalue())
-    return scenes
+            packed.writestr(f"{number:05d}{suffix}", encoded(each))
+            rows.writerow((f"{number:05d}{suffix}", each.caption))
+        packed.writestr("metadata.csv", table.getvalue())
+
+
+def trained(
+    run: Path, minutes: float, seed: int, given: dict[str, Any], parts: Callable[[Path, str, str], list[S]]
+) -> tuple[Model, dict[str, Path], list[S], list[S]]:
+    """Write the four parts beside the run and train; return the model, the files, and the scenes of test and unseen."""
+    folder = run.with_name(run.name + "-data")
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {name: folder / f"{name}.zip" for name in ("train", "valid", "test", "unseen")}
+    _, _, test, unseen = (parts(path, name, f"{seed} {name}") for name, path in files.items())
+    data = {"train": [str(files["train"])], "valid": [str(files["valid"])]}
+    config = settings.make({"data": data, **given}, "the demo")
+    config = settings.override(config, [f"training.minutes={minutes}", f"training.seed={seed}"])
+    return run_training(config, {}, run, Progress()), files, test, unseen
 
 
 def demonstrate(run: Path, minutes: float, seed: int = 1, count: int = TRAIN, held_out: int = HELD_OUT) -> None:
     """Write the scenes, train, say how well held-out and unseen ones are described, and draw where each word looked."""
     refuse_unwritable(run)
-    say = Progress().say
     combinations = ", ".join(f"{colour} {shape}" for colour, shape in UNSEEN)
-    say(f"{count:,} pictures of two shapes in {len(COLOURS)} colours; never together in training: {combinations}.")
-    folder = run.with_name(run.name + "-data")
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {name: folder / f"{name}.zip" for name in ("train", "valid", "test", "unseen")}
-    write(files["train"], count, f"{seed} train")
-    write(files["valid"], held_out, f"{seed} valid")
-    test = write(files["test"], held_out, f"{seed} test")
-    unseen = write(files["unseen"], held_out, f"{seed} unseen", unseen=True)
-    data = {"train": [str(files["train"])], "valid": [str(files["valid"])]}
-    config = settings.make({"data": data, **SETTINGS}, "the demo")
-    config = settings.override(config, [f"training.minutes={minutes}", f"training.seed={seed}"])
-    model = run_training(config, {}, run, Progress())
-    _report(model, files, test, unseen, minutes)
+    Progress().say(
+        f"{count:,} pictures of two shapes in {len(COLOURS)} colours; never together in training: {combinations}."
+    )
+
+    def part(path: Path, name: str, own: str) -> list[Scene]:
+        return write(path, count if name == "train" else held_out, own, unseen=name == "unseen")
+
+    _report(*trained(run, minutes, seed, SETTINGS, part), minutes)
 
 
 def _report(
     model: Model, files: dict[str, Path], test: Sequence[Scene], unseen: Sequence[Scene], minutes: float
 ) -> None:
-    right, answers = _described(model, files["test"], test)
+    right, answers = described(model, files["test"], test, ".png")
     print(f"\nDescribed {right:.1f} % of {len(test):,} held-out scenes exactly, such as")
     for number in range(4):
         print(f"  {files['test']}/{number:05d}.png  →  {answers[number]}")
-    new, others = _described(model, files["unseen"], unseen)
+    new, others = described(model, files["unseen"], unseen, ".png")
     named = 100 * sum(_names(answer, each) for answer, each in zip(others, unseen, strict=True)) / len(unseen)
     print(
         f"With a colour and shape never seen together in training: {new:.1f} % exactly; those two named {named:.1f} %"
@@ -197,8 +225,9 @@ def _report(
     print("  regard train photos/                 # a folder for each class, or a list of pictures and captions")
 
 
-def _described(model: Model, archive: Path, scenes: Sequence[Scene]) -> tuple[float, list[str]]:
-    answers = model.predict([f"{archive}/{number:05d}.png" for number in range(len(scenes))], beam=1)
+def described(model: Model, path: Path, scenes: Sequence[Captioned], suffix: str) -> tuple[float, list[str]]:
+    """Return the percentage of the scenes of an archive that are described exactly, and all answers."""
+    answers = model.predict([f"{path}/{number:05d}{suffix}" for number in range(len(scenes))], beam=1)
     hits = sum(answer == each.caption for answer, each in zip(answers, scenes, strict=True))
     return 100 * hits / len(scenes), answers
 
