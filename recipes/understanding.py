@@ -85,6 +85,7 @@ def pretrain(out: Path, kind: str, steps: int) -> Path:
     """Train a model of this kind on the unlabelled texts."""
     sizes = ["model.width=192"] if kind == "recurrent" else [f"model.{name}={value}" for name, value in SIZES.items()]
     how = [*COMMON, f"model.kind={kind}", *sizes, "model.dropout=0.1", "training.budget=2080"]
+    how += ["training.optimiser=muon", "training.rate=4e-3", "training.warmup=200", f"training.every={steps // 4}"]
     how += [] if kind == "bert" else ["output.context=64"]
     task, run = "fill" if kind == "bert" else "continue", out / f"pretrained_{kind}"
     if not (run / "README.md").exists():
@@ -141,8 +142,8 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("-o", "--out", type=Path, default=Path("runs/understanding"))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--pretraining", type=int, default=10_000, help="steps")
-    parser.add_argument("--steps", type=int, default=2000, help="of fine-tuning")
+    parser.add_argument("--pretraining", type=int, default=3000, help="steps")
+    parser.add_argument("--steps", type=int, default=600, help="of fine-tuning")
     asked = parser.parse_args()
     prepare(asked.data, asked.out)
     pretrained = {kind: pretrain(asked.out, kind, asked.pretraining) for kind in ("gpt", "recurrent", "bert")}

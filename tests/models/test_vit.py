@@ -9,7 +9,7 @@ from regard.attention import Context, attend
 from regard.attention.windows import WindowAttention, WindowBias, windows
 from regard.layers.stem import Shape
 from regard.models.swin import swin
-from regard.models.vit import vit
+from regard.models.vit import PATCHES, vit
 
 BLOCK = {
     "attention.q_proj": ("attention.q_proj", "attention.self.query"),
@@ -84,6 +84,24 @@ def test_vit_equals_hugging_face(size: int) -> None:
     close(pairs)
     assert torch.allclose(pixels.mark.grad, embeddings.cls_token.grad[0], atol=1e-5)
     assert torch.allclose(pixels.place.table.grad.flatten(0, 1), embeddings.position_embeddings.grad[0, 1:], atol=1e-5)
+
+
+@pytest.mark.parametrize(("stem", "reach"), [("linear", 0), ("convolutional", 1), ("pairs", 2)])
+def test_a_vector_of_a_stem_stands_for_its_patch_and_what_is_near(stem: str, reach: int) -> None:
+    torch.manual_seed(0)
+    patches, side = PATCHES[stem](3, 4, 16).eval(), 10
+    for part in patches.modules():
+        if isinstance(part, nn.GroupNorm):  # it is of the whole picture
+            part.forward = lambda x: x
+    x = torch.randn(1, 3, 4 * side, 4 * side)
+    other = x.clone()
+    other[0, :, 17, 22] += 10
+    changed = (patches(x) - patches(other)).norm(dim=-1).view(side, side) > 1e-6
+    rows, columns = changed.nonzero().T
+    assert changed[4, 5]
+    assert (rows - 4).abs().max() <= reach
+    assert (columns - 5).abs().max() <= reach
+    assert int(changed.sum()) > 1 or reach == 0
 
 
 def test_swin_equals_hugging_face() -> None:

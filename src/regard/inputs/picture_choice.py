@@ -118,7 +118,7 @@ def _to_label(seen: Survey, size: int, patch: int) -> Chosen:
         training["warmup"] = 100
         training["budget"] = 32 * (size // patch) ** 2
     else:
-        model = {"kind": "vit", "stem": "convolutional", "layers": 6, "width": 96, "hidden": 192, "heads": 4}
+        model = {"kind": "vit", "stem": "pairs", "layers": 6, "width": 96, "hidden": 192, "heads": 4}
         model |= {"dropout": 0.1}
         if patch & (patch - 1):
             model["stem"] = "linear"

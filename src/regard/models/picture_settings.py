@@ -36,8 +36,9 @@ class ViTKind(Equation):
     position: Literal["learned", "sinusoidal", "none"] = Field(
         "learned", description="how places come in: a learned grid, or sinusoids of rows and columns"
     )
-    stem: Literal["linear", "convolutional"] = Field(
-        "linear", description="how a patch becomes a vector: a linear map, or a few 3 × 3 convolutions"
+    stem: Literal["linear", "convolutional", "pairs"] = Field(
+        "linear",
+        description="how a patch becomes a vector: a linear map, a few 3 × 3 convolutions, or pairs of them",
     )
 
 

@@ -9,6 +9,8 @@ and steadier).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,10 +43,21 @@ class LinearPatches(nn.Module):
         return patches
 
 
-class ConvolutionalPatches(nn.Module):
-    """3 × 3 convolutions, each of stride 2 and twice as wide, until a vector stands for a patch; then a linear map."""
+def _convolved(channels: int, wide: int, stride: int) -> list[nn.Module]:
+    return [
+        nn.Conv2d(channels, wide, 3, stride, 1, bias=False),
+        nn.GroupNorm(math.gcd(8, wide), wide),
+        nn.ReLU(),
+    ]
 
-    def __init__(self, channels: int, patch: int, width: int) -> None:
+
+class ConvolutionalPatches(nn.Module):
+    """3 × 3 convolutions, each of stride 2 and twice as wide, until a vector stands for a patch; then a linear map.
+
+    In `pairs` another one of stride 1 follows each of them, and the last are as wide as the vectors.
+    """
+
+    def __init__(self, channels: int, patch: int, width: int, *, pairs: bool = False) -> None:
         super().__init__()
         steps = int(math.log2(patch))
         if 2**steps != patch:
@@ -53,12 +66,9 @@ class ConvolutionalPatches(nn.Module):
             )
         parts: list[nn.Module] = []
         for step in range(max(1, steps)):
-            wide = max(16, width // 2 ** max(0, steps - step))
-            parts += [
-                nn.Conv2d(channels, wide, 3, 2 if steps else 1, 1, bias=False),
-                nn.GroupNorm(math.gcd(8, wide), wide),
-                nn.ReLU(),
-            ]
+            wide = max(16, width // 2 ** max(0, steps - step - pairs))
+            parts += _convolved(channels, wide, 2 if steps else 1)
+            parts += _convolved(wide, wide, 1) if pairs else []
             channels = wide
         self.parts = nn.Sequential(*parts, nn.Conv2d(channels, width, 1))
 
@@ -67,9 +77,10 @@ class ConvolutionalPatches(nn.Module):
         return found.flatten(2).mT
 
 
-PATCHES: dict[str, type[LinearPatches] | type[ConvolutionalPatches]] = {
+PATCHES: dict[str, Callable[[int, int, int], nn.Module]] = {
     "linear": LinearPatches,
     "convolutional": ConvolutionalPatches,
+    "pairs": partial(ConvolutionalPatches, pairs=True),
 }
 
 
