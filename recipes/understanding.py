@@ -66,7 +66,10 @@ def prepare(data: Path, out: Path) -> None:
             1:
         ]
         write(out / f"sick_label.{name}.tsv", [(f"{row[1]} ||| {row[2]}", row[4]) for row in rows])
-        write(out / f"sick_number.{name}.tsv", [(f"{row[1]} ||| {row[2]}", row[3]) for row in rows])
+        related = [(f"{row[1]} ||| {row[2]}", row[3]) for row in rows]
+        if name == "train":  # relatedness has no direction: both orders, as in the paper, 3.3
+            related += [(f"{row[2]} ||| {row[1]}", row[3]) for row in rows]
+        write(out / f"sick_number.{name}.tsv", related)
         if name == "train":
             plain += [text for row in rows for text in row[1:3]]
     parts = (("in_domain_train", "train"), ("in_domain_dev", "valid"), ("out_of_domain_dev", "test"))
