@@ -1,7 +1,8 @@
 """Planned against actual: the memory of twelve trainings, and the time of six, on data that is made here.
 
-    python benchmarks/plan.py memory      about 4 minutes of one core
-    python benchmarks/plan.py time        about 4 minutes, on an otherwise idle machine
+    python benchmarks/plan.py memory                  about 4 minutes of one core
+    python benchmarks/plan.py time                    about 6 minutes, on an otherwise idle machine
+    python benchmarks/plan.py time "images, ViT"      those that are named
 
 Each training is a process of its own, as `regard train` is one. Results go to benchmarks/results/plan.json.
 """
@@ -88,9 +89,10 @@ def planned(kind: str, changes: list[str], folder: Path, steps: int) -> tuple[fl
     return low, high
 
 
-def memories(folder: Path) -> dict[str, list[float]]:
+def memories(folder: Path, names: list[str]) -> dict[str, list[float]]:
     found = {}
-    for name, (kind, changes) in TRAININGS.items():
+    for name in names or TRAININGS:
+        kind, changes = TRAININGS[name]
         said = trained(kind, changes, folder, 8)
         pair = re.search(r"planned: ([\d.]+) GB.*actual: ([\d.]+) GB", said)
         assert pair, said
@@ -102,9 +104,9 @@ def memories(folder: Path) -> dict[str, list[float]]:
     return found
 
 
-def times(folder: Path) -> dict[str, list[float]]:
+def times(folder: Path, names: list[str]) -> dict[str, list[float]]:
     found = {}
-    for name in TIMED:
+    for name in names or TIMED:
         kind, changes = TRAININGS[name]
         steps = 60
         low, high = planned(kind, changes, folder, steps)
@@ -119,13 +121,14 @@ def times(folder: Path) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    what = sys.argv[1]
+    what, *names = sys.argv[1:]
     results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         for kind in ("convert", "classify", "continue", "fill", "images"):
             write(kind, folder)
-        results[what] = memories(folder) if what == "memory" else times(folder)
+        found = memories(folder, names) if what == "memory" else times(folder, names)
+        results[what] = results.get(what, {}) | found
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(results | {"threads": os.environ.get("OMP_NUM_THREADS", "")}, indent=1) + "\n")
 
