@@ -9,6 +9,8 @@ from functools import partial
 from statistics import median
 from typing import Any
 
+import torch
+
 from regard import metrics
 from regard.costs import memory
 from regard.errors import UserError
@@ -88,14 +90,17 @@ def _checks(model: Model) -> list[list[Any]]:
 
 
 def _each(model: Model, held: Held) -> float | None:
-    """Return the seconds of one answer, asked alone: the median of a few."""
-    task = model.task
+    """Return the seconds of one answer, asked alone, on one core: the median of a few."""
+    task, threads = model.task, torch.get_num_threads()
     changes: dict[str, Any] = {"longest": WRITTEN} if task.output.draws and "longest" in task.output.options else {}
     sources = [task.trial(item.example.source) for item in held.items[: ASKED + 1]]
+    torch.set_num_threads(1)
     try:
         times = [_timed(partial(task.answers, [source], **changes)) for source in sources]
     except UserError:  # what cannot be answered alone, such as a text that is too long
         return None
+    finally:
+        torch.set_num_threads(threads)
     return median(times[1:] or times)  # the first one pays for what is made once
 
 
