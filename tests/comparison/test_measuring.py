@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import regard
-from regard.comparison.measuring import measured
+from regard import metrics
+from regard.comparison.measuring import _quality, measured
 from regard.runs.model import SAME
 
 LINES = ["abab cab", "bacab", "cabba", "aabbc cab", "abcabc", "bca"] * 12
@@ -82,6 +83,12 @@ def test_an_answer_is_timed_on_one_core(letters: Path, monkeypatch: pytest.Monke
     finally:
         torch.set_num_threads(threads)
     assert seen == [1] * 9
+
+
+def test_a_score_without_resamples_has_a_quality() -> None:
+    plain = metrics.Score("distance", 2.5, "", None, None, 7, False, "")
+    assert _quality(plain) == {"quality": 2.5, "draws": []}
+    assert _quality(None) == {"quality": None, "draws": []}
 
 
 def _held(model: regard.Model) -> list[object]:  # type: ignore[name-defined]

@@ -62,10 +62,9 @@ def _held(model: Model) -> Held:
 
 
 def _quality(score: metrics.Score | None) -> dict[str, Any]:
-    """Return the first score with its resamples; without a metric there is none."""
-    if score is None or score.draws is None:
-        return {"quality": None, "draws": []}
-    return {"quality": score.value, "draws": [float(f"{draw:.6g}") for draw in score.draws]}
+    """Return the first score with its resamples, if it has any."""
+    draws = () if score is None or score.draws is None else score.draws
+    return {"quality": score and score.value, "draws": [float(f"{draw:.6g}") for draw in draws]}
 
 
 def _training(model: Model) -> dict[str, Any]:
