@@ -1,9 +1,12 @@
 """Planned against actual: the memory of twelve trainings, and the time of six, on data that is made here.
 
-    python benchmarks/plan.py memory      about 4 minutes of one core
-    python benchmarks/plan.py time        about 4 minutes, on an otherwise idle machine
+    python benchmarks/plan.py memory                  about 4 minutes of one core
+    python benchmarks/plan.py time                    about 6 minutes, on an otherwise idle machine
+    python benchmarks/plan.py time "images, ViT"      those that are named
+    python benchmarks/plan.py processor               the same in seconds of the processor, where it has other work too
 
-Each training is a process of its own, as `regard train` is one. Results go to benchmarks/results/plan.json.
+Each training is a process of its own, as `regard train` is one. Results go to benchmarks/results/plan.json. Seconds of
+the processor are those of its clocks only with one thread (OMP_NUM_THREADS=1).
 """
 
 import json
@@ -59,11 +62,16 @@ def write(kind: str, folder: Path) -> Path:
     return path
 
 
-def trained(kind: str, changes: list[str], folder: Path, steps: int) -> str:
+# Before anything else runs in a process: its clocks count what the processor does for it alone.
+PROCESSOR = "import time; time.perf_counter = time.monotonic = time.process_time\n"
+
+
+def trained(kind: str, changes: list[str], folder: Path, steps: int, clocks: str = "") -> str:
     """Train in a process of its own; return what it said."""
     path = folder / "images.npz" if kind == "images" else next(folder.glob(f"{kind}.*"))
     run = folder / f"run{len([*folder.iterdir()])}"
-    command = [sys.executable, "-m", "regard", "train", str(path), "-o", str(run), "--steps", str(steps)]
+    code = f"{clocks}from regard.commands.app import main; main()"
+    command = [sys.executable, "-c", code, "train", str(path), "-o", str(run), "--steps", str(steps)]
     if kind != "images":
         command += ["--task", kind]
     command += [part for change in (*SIZES, *changes) for part in ("--set", change)]
@@ -72,11 +80,11 @@ def trained(kind: str, changes: list[str], folder: Path, steps: int) -> str:
     return done.stderr
 
 
-def planned(kind: str, changes: list[str], folder: Path, steps: int) -> tuple[float, float]:
+def planned(kind: str, changes: list[str], folder: Path, steps: int, clocks: str = "") -> tuple[float, float]:
     """Plan in a process of its own; return the range of its seconds."""
     path = folder / "images.npz" if kind == "images" else next(folder.glob(f"{kind}.*"))
     code = (
-        "import json, sys; from regard.commands.plan import plan; path, task, steps, *changes = sys.argv[1:]; "
+        f"{clocks}import json, sys; from regard.commands.plan import plan; path, task, steps, *changes = sys.argv[1:]; "
         "found = plan([path], task=task or None, changes=[*changes, f'training.steps={steps}']); "
         "print(json.dumps(found.seconds))"
     )
@@ -88,9 +96,10 @@ def planned(kind: str, changes: list[str], folder: Path, steps: int) -> tuple[fl
     return low, high
 
 
-def memories(folder: Path) -> dict[str, list[float]]:
+def memories(folder: Path, names: list[str]) -> dict[str, list[float]]:
     found = {}
-    for name, (kind, changes) in TRAININGS.items():
+    for name in names or TRAININGS:
+        kind, changes = TRAININGS[name]
         said = trained(kind, changes, folder, 8)
         pair = re.search(r"planned: ([\d.]+) GB.*actual: ([\d.]+) GB", said)
         assert pair, said
@@ -102,13 +111,13 @@ def memories(folder: Path) -> dict[str, list[float]]:
     return found
 
 
-def times(folder: Path) -> dict[str, list[float]]:
+def times(folder: Path, names: list[str], clocks: str = "") -> dict[str, list[float]]:
     found = {}
-    for name in TIMED:
+    for name in names or TIMED:
         kind, changes = TRAININGS[name]
         steps = 60
-        low, high = planned(kind, changes, folder, steps)
-        run = trained(kind, changes, folder, steps)
+        low, high = planned(kind, changes, folder, steps, clocks)
+        run = trained(kind, changes, folder, steps, clocks)
         minutes = re.search(r"actual: .* ([\d.e-]+) minutes for", run)
         assert minutes, run
         took = 60 * float(minutes[1])
@@ -119,13 +128,15 @@ def times(folder: Path) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    what = sys.argv[1]
+    what, *names = sys.argv[1:]
     results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         for kind in ("convert", "classify", "continue", "fill", "images"):
             write(kind, folder)
-        results[what] = memories(folder) if what == "memory" else times(folder)
+        clocks = PROCESSOR if what == "processor" else ""
+        found = memories(folder, names) if what == "memory" else times(folder, names, clocks)
+        results[what] = results.get(what, {}) | found
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(results | {"threads": os.environ.get("OMP_NUM_THREADS", "")}, indent=1) + "\n")
 

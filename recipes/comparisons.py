@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.comparison import report
+from regard.comparison import equal_quality, report
+from regard.comparison.paths import as_table as as_paths
+from regard.comparison.paths import paths
 from regard.comparison.symmetries import as_table, symmetries
 
 ROOT = Path(__file__).parent.parent
@@ -78,7 +80,7 @@ ALL = {
         "A fully connected network over each word and its neighbours, against self-attention and an LSTM: parts of speech.",
         "data/ud_english_ewt/en_ewt-ud-train.conllu.gz --valid data/ud_english_ewt/en_ewt-ud-dev.conllu.gz "
         "--test data/ud_english_ewt/en_ewt-ud-test.conllu.gz --vary model.kind=window,transformer,recurrent "
-        "--set model.width=64 data.most=2000 tokens.level=words training.budget=1024 --steps 200 --seeds 3",
+        "--set model.width=64 data.most=2000 tokens.level=words tokens.spelling_width=32 training.budget=1024 --steps 200 --seeds 3",
     ),
     "kinds_text": Asked(
         "CNN, RNN, attention: text",
@@ -105,6 +107,12 @@ ALL = {
         "French pronunciation with equal numbers of parameters and steps: quality, and milliseconds for each answer.",
         f"{G2P}_train.tsv.gz --valid {G2P}_dev.tsv.gz --test {G2P}_test.tsv.gz --vary model.kind=transformer,recurrent "
         "--set model.width=64 --match parameters --steps 300 --seeds 2",
+    ),
+    "small_machines_widths": Asked(
+        "LSTM or Transformer: parameters at equal quality",
+        "The same with four widths each: how small may a model be that is as good as the other kind's best?",
+        f"{G2P}_train.tsv.gz --valid {G2P}_dev.tsv.gz --test {G2P}_test.tsv.gz --vary model.kind=transformer,recurrent "
+        "--vary model.width=16,32,64,128 --steps 300 --seeds 2",
     ),
     **{
         f"small_machines_{width}_{minutes}": Asked(
@@ -167,7 +175,7 @@ def page() -> str:
             parts.append(_section(name, asked, json.loads(path.read_text(encoding="utf-8"))))
         else:
             missing.append(f"- {asked.heading}. {asked.question}\n  `regard compare {asked.arguments} -o runs/{name}`")
-    parts += [CONVOLUTION, _symmetries()]
+    parts += [CONVOLUTION, _paths(), _symmetries()]
     if missing:
         parts.append("## Not run\n\nThese did not fit into the time that was there:\n\n" + "\n".join(missing) + "\n")
     return "\n".join(parts)
@@ -175,6 +183,7 @@ def page() -> str:
 
 def _section(name: str, asked: Asked, facts: dict[str, Any]) -> str:
     lines = [f"## {asked.heading}", asked.question, f"**{facts['conclusion']}**", report.table(facts)]
+    lines += equal_quality.sentences(facts)
     lines += [
         report.by_key(facts, key, what) for key, what in (("lengths", "length"), ("sizes", "examples")) if facts[key]
     ]
@@ -185,6 +194,15 @@ def _section(name: str, asked: Asked, facts: dict[str, Any]) -> str:
     if shown in facts["pictures"]:
         lines.append(f"![{facts['pictures'][shown]}](pictures/compare_{name}_{shown})")
     return "\n\n".join([*lines, report.made(facts)]) + "\n"
+
+
+def _paths() -> str:
+    return (
+        "## Path lengths\n\nThe steps that a change of one element takes to reach another, and the operations of a pass "
+        "for each element, measured on networks\nof the kinds above with width 32 (`python -m regard.comparison.paths`): "
+        "states of an RNN that follow one another, convolutions, poolings,\nattention. A dash: no way before all elements "
+        "are pooled. Distances are in elements, for the last two in pixels of a row.\n\n" + as_paths(paths()) + "\n"
+    )
 
 
 def _symmetries() -> str:

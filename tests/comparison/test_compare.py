@@ -99,6 +99,7 @@ def test_table_csv_json_and_pictures_agree(compared: Path) -> None:
     assert facts["conclusion"] in page
     assert "| bad |" in page
     assert "| *window* |" in page
+    assert "| ms an answer, one core |" in page
     for name in facts["pictures"]:
         assert (compared / "pictures" / name).stat().st_size > 5000
         assert f"(pictures/{name})" in page

@@ -3,11 +3,14 @@
 import math
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import regard
-from regard.comparison.measuring import measured
+from regard import metrics
+from regard.comparison.measuring import _quality, measured
 from regard.runs.model import SAME
 
 LINES = ["abab cab", "bacab", "cabba", "aabbc cab", "abcabc", "bca"] * 12
@@ -62,6 +65,30 @@ def test_conversions_are_split_by_the_length_of_their_sources(letters: Path) -> 
     assert found["lengths"]["6"] is not None
     assert found["seconds_per_answer"] > 0
     assert found["simple"]["name"] == "majority"
+
+
+def test_an_answer_is_timed_on_one_core(letters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, threads = regard.load(letters / "run"), torch.get_num_threads()
+    whole, seen = type(model.task).answers, list[int]()
+
+    def answers(*arguments: Any, **options: Any) -> Any:
+        seen.append(torch.get_num_threads())
+        return whole(*arguments, **options)
+
+    monkeypatch.setattr(type(model.task), "answers", answers)
+    torch.set_num_threads(2)
+    try:
+        measured(model, (), guess=False)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert seen == [1] * 9
+
+
+def test_a_score_without_resamples_has_a_quality() -> None:
+    plain = metrics.Score("distance", 2.5, "", None, None, 7, False, "")
+    assert _quality(plain) == {"quality": 2.5, "draws": []}
+    assert _quality(None) == {"quality": None, "draws": []}
 
 
 def _held(model: regard.Model) -> list[object]:  # type: ignore[name-defined]

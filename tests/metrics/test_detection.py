@@ -99,3 +99,6 @@ def test_the_interval_is_that_of_pictures_drawn_again() -> None:
     assert score.low < score.value < score.high
     bounds = np.percentile(values, (2.5, 97.5)).tolist()
     assert [score.low, score.high] == pytest.approx(bounds, abs=1.5)  # ties are ordered anew
+    assert score.draws is not None
+    assert len(score.draws) == 30
+    assert [score.low, score.high] == np.percentile(score.draws, (2.5, 97.5)).tolist()

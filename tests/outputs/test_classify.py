@@ -20,9 +20,12 @@ from regard.errors import UserError
 from regard.inputs.input import Source
 from regard.outputs.classify.head import pool
 from regard.outputs.classify.output import Classify, ClassifySettings
+from regard.runs.build import build
 from regard.task import Task
 from regard.training.loop import Interrupted, Trainer
-from regard.training.prepare import counts_of
+from regard.training.prepare import counts_of, learn
+from regard.training.train import settle
+from tests import test_matrix as matrix
 from tests.conftest import Regard
 from tests.outputs.tasks import config_of, digest, fresh
 
@@ -144,6 +147,31 @@ def test_deepsets_do_not_see_order_and_others_do() -> None:
         task = task_of(kind, "mean")
         one, other = probabilities(task, ["good film the plot", "plot the film good"])
         assert np.allclose(one, other, atol=1e-6) == (kind == "deepsets"), kind
+
+
+@pytest.mark.parametrize(
+    ("source", "changes", "tried"),
+    [
+        ("tokens", [], True),
+        ("nodes", [], True),
+        ("frames", ["frames.bins=8", "frames.reduction=1", "frames.reduce=stack"], True),
+        ("frames", ["frames.bins=8", "frames.reduction=2", "frames.reduce=stack"], False),  # two frames a vector
+        ("frames", ["frames.bins=8", "frames.reduction=1"], False),  # convolutions see neighbours
+        ("patches", [], False),
+        ("clips", [], False),  # a vector knows its time
+    ],
+)
+def test_order_is_tried_where_elements_have_none(source: str, changes: list[str], tried: bool, tmp_path: Path) -> None:
+    path = matrix.toy(tmp_path, source, "classify")
+    sets = ["model.kind=deepsets", "model.width=16", "data.held_out=10", *changes]
+    config, _, seen = settle([str(path)], [], [], "classify", sets)
+    assert seen is not None
+    task = build(config, learn(config, seen, None))
+    task.network.eval()
+    with torch.no_grad():
+        found = dict(task.invariances(list(task.rows(seen.examples))[:4]))
+    assert any(name.startswith("order") for name in found) == tried
+    assert all(difference < 1e-4 for difference in found.values())
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -9,6 +9,8 @@ from functools import partial
 from statistics import median
 from typing import Any
 
+import torch
+
 from regard import metrics
 from regard.costs import memory
 from regard.errors import UserError
@@ -60,10 +62,9 @@ def _held(model: Model) -> Held:
 
 
 def _quality(score: metrics.Score | None) -> dict[str, Any]:
-    """Return the first score with its resamples; without a metric there is none."""
-    if score is None or score.draws is None:
-        return {"quality": None, "draws": []}
-    return {"quality": score.value, "draws": [float(f"{draw:.6g}") for draw in score.draws]}
+    """Return the first score with its resamples, if it has any."""
+    draws = () if score is None or score.draws is None else score.draws
+    return {"quality": score and score.value, "draws": [float(f"{draw:.6g}") for draw in draws]}
 
 
 def _training(model: Model) -> dict[str, Any]:
@@ -88,14 +89,17 @@ def _checks(model: Model) -> list[list[Any]]:
 
 
 def _each(model: Model, held: Held) -> float | None:
-    """Return the seconds of one answer, asked alone: the median of a few."""
-    task = model.task
+    """Return the seconds of one answer, asked alone, on one core: the median of a few."""
+    task, threads = model.task, torch.get_num_threads()
     changes: dict[str, Any] = {"longest": WRITTEN} if task.output.draws and "longest" in task.output.options else {}
     sources = [task.trial(item.example.source) for item in held.items[: ASKED + 1]]
+    torch.set_num_threads(1)
     try:
         times = [_timed(partial(task.answers, [source], **changes)) for source in sources]
     except UserError:  # what cannot be answered alone, such as a text that is too long
         return None
+    finally:
+        torch.set_num_threads(threads)
     return median(times[1:] or times)  # the first one pays for what is made once
 
 

@@ -124,7 +124,7 @@ def _columns(facts: Facts) -> list[tuple[str, Any]]:
         ("tokens/s", "tokens_per_second", lambda x: f"{x:,.0f}"),
         ("peak MB", "peak_memory", lambda x: f"{x / MEGA:,.0f}"),
         ("answers/s", "answers_per_second", lambda x: f"{x:,.0f}" if x >= 10 else f"{x:.2g}"),
-        ("ms an answer", "seconds_per_answer", lambda x: f"{1000 * x:.3g}"),
+        ("ms an answer, one core", "seconds_per_answer", lambda x: f"{1000 * x:.3g}"),
         ("steps", "steps", lambda x: f"{x:,.0f}"),
         ("minutes", "minutes", lambda x: f"{x:.2f}"),
     ]

@@ -87,7 +87,10 @@ class SpelledWords(nn.Module):
         super().__init__()
         own = width - spelling.width
         if own < 1:
-            raise ValueError(f"the spelling's width {spelling.width} leaves nothing of the width {width} for words")
+            raise ValueError(
+                f"the spelling's width {spelling.width} leaves nothing of the width {width} for words: "
+                "reduce tokens.spelling_width or increase model.width"
+            )
         self.table = nn.Embedding(size, own, padding_idx=PAD)
         nn.init.normal_(self.table.weight, std=own**-0.5)
         with torch.no_grad():

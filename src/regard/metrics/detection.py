@@ -132,15 +132,26 @@ def average_precisions(
     classes = [*graded(answers, expected).values()]
     value = _means(classes, None)
     bounds: list[tuple[float | None, float | None]] = [(None, None), (None, None)]
+    draws: list[Floats | None] = [None, None]
     if samples and classes:
         generator = np.random.default_rng(seed)
         count = len(expected)
         drawn = [np.bincount(generator.integers(count, size=count), minlength=count) for _ in range(samples)]
         found = np.array([_means(classes, times) for times in drawn])
         bounds = [tuple(np.percentile(found[:, i], (2.5, 97.5))) for i in (0, 1)]
+        draws = [found[:, i] for i in (0, 1)]
     names = (("map50", "IoU:0.50"), ("map50_95", "IoU:0.50-0.95"))
     return [
-        Score(name, value[i], "%", *bounds[i], len(expected), True, f"COCO|{said}|area:all|dets:{MOST}|bs:{samples}")
+        Score(
+            name,
+            value[i],
+            "%",
+            *bounds[i],
+            len(expected),
+            True,
+            f"COCO|{said}|area:all|dets:{MOST}|bs:{samples}",
+            draws=draws[i],
+        )
         for i, (name, said) in enumerate(names)
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 
@@ -17,7 +18,9 @@ from regard.training.optimiser import optimiser
 from regard.training.rehearsal import Rehearsal
 
 SECONDS = 5.0  # that a calibration takes, about
-MOST = 2e10  # operations of one measurement: of a larger batch a part is measured
+LONG = 1.0  # seconds of one measurement: of a batch that would take longer a part is measured
+FIRST = 2e10  # operations of the first pass, when nothing is known of the pace
+WARM = 3  # passes before the first that counts
 BATCHES = 9  # that are measured, if there is time
 
 
@@ -34,36 +37,57 @@ class Timing:
 
 
 def calibrated(sample: Rehearsal) -> Timing:
-    """Measure the pace of a training on this machine. Weights are made, and forgotten."""
-    keep_memory()
-    cpu = torch.device("cpu")
-    task, how = build(sample.config, sample.parts), sample.config.training
-    network, turn = task.network.train(), task.turns[0]
-    steps = optimiser(network, how, fused=True)
-    spent = operations = update = 0.0
-    measured, began = 0, time.perf_counter()
-    chosen = spread(sample.batches, BATCHES)
-    for number, rows in enumerate([chosen[0], *chosen[::2], *chosen[1::2]]):  # the first is only to warm up
-        flops = _flops(sample, rows)
-        some = rows[: max(1, int(len(rows) * min(1.0, MOST / max(flops, 1))))]
-        counted = flops if len(some) == len(rows) else _flops(sample, some)
-        started = time.perf_counter()
-        draws = Draws(how.seed, 0, some, len(sample.rows), sample.content)
-        batch = task.batch(sample.content(some), draws)
-        with device.rounded(how, cpu):
-            loss = network(batch, turn).sum()
-        loss.backward()
-        middle = time.perf_counter()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), how.clip)
-        steps.step()
-        steps.zero_grad(set_to_none=True)
-        if number:
-            spent, operations = spent + middle - started, operations + counted
-            update, measured = update + time.perf_counter() - middle, measured + 1
-        if measured and time.perf_counter() - began > SECONDS:
+    """Measure the pace of a training on this machine. Weights are made, and forgotten.
+
+    The first passes do not count: the system hands out memory page by page when a process uses it for the first time,
+    and the optimiser makes its moments, which is a fifth of a Transformer's step. The largest batch comes first, as a
+    trainer tries it first, so that no later one needs new memory.
+    """
+    steps, chosen = _Steps(sample), spread(sample.batches, BATCHES)
+    most = FIRST
+    for _ in range(WARM):
+        operations, seconds, _ = steps.take(chosen[-1], most)
+        most = LONG * operations / seconds
+    found, began = [], time.perf_counter()
+    for rows in [*chosen[::2], *chosen[1::2]]:
+        found.append(steps.take(rows, most))
+        if time.perf_counter() - began > SECONDS:
             break
-    return Timing(spent / max(operations, 1), update / measured)
+    operations, seconds, update = map(math.fsum, zip(*found, strict=True))
+    return Timing(seconds / max(operations, 1), update / len(found))
 
 
-def _flops(sample: Rehearsal, rows: Rows) -> int:
-    return sum(each.flops for each in traces(sample.task, sample.batch(rows)))
+class _Steps:
+    """Steps of a training, as the trainer makes them."""
+
+    def __init__(self, sample: Rehearsal) -> None:
+        keep_memory()
+        self.sample, self.how = sample, sample.config.training
+        self.task = build(sample.config, sample.parts)
+        self.network = self.task.network.train()
+        self.optimiser = optimiser(self.network, self.how, fused=True)
+
+    def take(self, rows: Rows, most: float) -> tuple[float, float, float]:
+        """Take a step on a batch, or on the part of it that has at most so many operations.
+
+        Returns the operations, the seconds of the passes, and those of the update.
+        """
+        operations = self._operations(rows)
+        if operations > most:
+            rows = rows[: max(1, int(len(rows) * most / operations))]
+            operations = self._operations(rows)
+        began = time.perf_counter()
+        draws = Draws(self.how.seed, 0, rows, len(self.sample.rows), self.sample.content)
+        batch = self.task.batch(self.sample.content(rows), draws)
+        for turn in self.task.turns:
+            with device.rounded(self.how, torch.device("cpu")):
+                loss = self.network(batch, turn).sum()
+            loss.backward()
+        middle = time.perf_counter()
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.how.clip)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        return operations, middle - began, time.perf_counter() - middle
+
+    def _operations(self, rows: Rows) -> int:
+        return sum(each.flops for each in traces(self.sample.task, self.sample.batch(rows)))

@@ -26,7 +26,7 @@ from regard.inspection.recording import Seen
 from regard.inspection.scenes import refuse_crowd, sketch
 from regard.inspection.view import Drawing, View, refuse_unseeable
 from regard.models.encoder import Each
-from regard.network import Network
+from regard.network import Network, Subsampling
 from regard.outputs.abilities import Believes, Chooses, Details, Features, Guesses, Invariant, Joins
 from regard.outputs.classify.head import ClassifyHead, OneState, label_loss
 from regard.outputs.classify.network import pooled, terms_of
@@ -226,8 +226,12 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant, Features, 
     def invariances(self, passes: Passes, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:
         if not isinstance(passes.network.backbone, Each):
             return
-        cut = len(passes.input.fields)
-        turned = [(*(field[::-1] for field in row[:cut]), *row[cut:]) for row in rows]
+        fields, stem = passes.input.fields, passes.network.stem
+        # Frames of which several become one vector have an order there, and so have the rows of a picture.
+        if len(fields[0].shape) > 1 or (isinstance(stem, Subsampling) and (stem.reduction > 1 or stem.halo)):
+            return
+        cut = len(fields)
+        turned = [(*(np.flip(field, 0).copy() for field in row[:cut]), *row[cut:]) for row in rows]
         plain, other = (passes.network.scores(self.collate(passes.input, each)) for each in (rows, turned))
         real = torch.ones(plain.shape[:2], dtype=torch.bool)
         yield "order: turning a text round changes nothing", difference(plain, other, real)
