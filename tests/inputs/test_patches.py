@@ -14,7 +14,7 @@ from regard.errors import UserError
 from regard.inputs import augmentation
 from regard.inputs.augmentation import Variations
 from regard.inputs.input import Use
-from regard.inputs.patches import LabelledPictureSettings, Patches
+from regard.inputs.patches import LabelledPictureSettings, Patches, statistics_of
 from regard.layers.stem import Stem
 from regard.models.cnn import cnn
 from regard.models.vit import vit
@@ -107,6 +107,15 @@ def test_restore_undoes_the_normalisation() -> None:
     values = (pixels - module.mean) / module.deviation
     assert torch.allclose(reader.restore(values), pixels, atol=1e-3)
     assert torch.equal(reader.distance(pixels, pixels), torch.zeros(6))
+
+
+def test_statistics_are_those_of_all_pixels_of_a_channel() -> None:
+    few = [np.random.default_rng(n).integers(0, 256, (4, 5, 2)).astype(np.uint8) for n in range(3)]
+    mean, deviation = statistics_of(iter(few), 2)
+    together = np.concatenate([each.reshape(-1, 2) for each in few]) / 255
+    assert np.allclose(mean, together.mean(0))
+    assert np.allclose(deviation, together.std(0) + 1e-3)
+    assert statistics_of([], 1) == ([0.0], [1e-3])
 
 
 def test_what_does_not_go_together_is_refused() -> None:

@@ -49,6 +49,9 @@ def test_a_coarse_grid_is_spread_over_its_places() -> None:
     odd = view(rows=5, columns=5).spread(weights(9))  # 5 places in pairs are 3
     assert odd.shape == (25,)
     assert np.isclose(odd.sum(), 1)
+    twice = view(rows=5, columns=5).spread(weights(4))  # 5, 3, 2: the last place of a side stands for one place
+    assert len({*twice.reshape(5, 5)[:4, :4].ravel()}) == 1
+    assert len({*twice.tolist()}) == 4
     same = weights(3, 16)
     assert view().spread(same) is same
 
@@ -78,6 +81,16 @@ def test_labels_captions_and_heads_are_drawn(marks: int, grid: bool, tmp_path: P
     caption = Drawing(weights(3, count).astype(np.float32), shown.names, ["a", "grey", "cat"])
     exhibit = Exhibit(shown.names, ["a", "grey", "cat", "∎"], [cross], view=shown, drawing=caption)
     assert len(on_picture.figure(exhibit, shown, caption, grid=grid).axes) == (6 if grid else 4) + 1
+
+
+def test_heads_that_are_there_several_times_have_one_name() -> None:
+    shown = view()
+    few = Map("stages", "source", "source", weights(2, 4, 16, 16), heads=[1, 4])
+    figure = on_picture.figure(
+        Exhibit(shown.names, ["cat"], [few], view=shown), shown, Drawing(weights(16), shown.names), grid=True
+    )
+    names = [text.get_text() for text in figure.texts if text.get_text().startswith("head")]
+    assert names == ["head 1"] * 4 + [f"head {h}" for h in (1, 2, 3, 4)]
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:

@@ -58,7 +58,8 @@ def _heads(exhibit: Exhibit, view: View) -> Picture:
     weights = np.asarray(chosen.weights)
     layers, heads = weights.shape[:2]
     looked = asked(view, weights) if chosen.rows == "source" else weights.mean(-2)
-    panels = [(f"head {h + 1}", on_places(view, looked[layer, h])) for layer in range(layers) for h in range(heads)]
+    each = [(layer, head) for layer in range(layers) for head in range(heads)]
+    panels = [(chosen.head_name(*one), on_places(view, looked[one])) for one in each]
     names = [f"layer {layer + 1}" for layer in range(layers)]
     who = "from the class token" if chosen.rows == "source" and marks_of(view) else "mean over all that look"
     title = f"{chosen.name}, {who}"
