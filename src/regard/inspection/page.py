@@ -32,11 +32,6 @@ class Map:
     weights: ArrayLike
     heads: Sequence[int] = ()
 
-    def head_name(self, layer: int, head: int) -> str:
-        """Return the name of a head of a layer, the same for each time that it is there."""
-        times = np.shape(self.weights)[1] // self.heads[layer] if self.heads else 1
-        return f"head {head // times + 1}"
-
 
 @dataclass(frozen=True)
 class WordGroups:
