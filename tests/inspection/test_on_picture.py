@@ -1,5 +1,6 @@
 """Weights on pictures: rollout against its formula, coarse grids spread, panels in their places, and the page."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
 
 from regard import pictures
+from regard.commands.sheets import title_of
 from regard.errors import UserError
 from regard.inspection import bundle, on_picture
 from regard.inspection.page import Exhibit, Map
@@ -117,6 +119,16 @@ def test_confusion_and_contact_sheet(tmp_path: Path) -> None:
     pictures.save(pictures.confusion(counts, ["a long name of a class", "b"]), tmp_path / "confusion.png")
     sheet = pictures.contact_sheet([np.zeros((8, 8, 3), np.uint8)] * 3, ["a\nnot b"] * 3, "3 are wrong")
     pictures.save(sheet, tmp_path / "contact.svg")
+
+
+def test_titles_of_a_contact_sheet_are_whole_and_apart() -> None:
+    assert title_of("bag", 0.5, "coat") == "bag (50 %)\nnot coat"
+    titles = [title_of("a very long name of a class", 1.0, "another very long name of a class")] * 3
+    assert titles[0].startswith("a very long n… (100 %)\n")
+    figure = pictures.contact_sheet([np.zeros((8, 8, 3), np.uint8)] * 3, titles, "3 are wrong")
+    boxes = [text.get_window_extent() for text in figure.texts if text.get_text().startswith("not a")]
+    assert len(boxes) == 3
+    assert all(left.x1 + 0.06 * figure.dpi < right.x0 for left, right in pairwise(boxes))
 
 
 @needs_browser

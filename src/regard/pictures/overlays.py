@@ -194,7 +194,7 @@ def contact_sheet(pictures: Sequence[NDArray[np.uint8]], titles: Sequence[str], 
             axes.set_xticks([])
             axes.set_yticks([])
             for line, part in enumerate(text.split("\n")[:2]):
-                _title(figure, _plain(part), x + SMALL / 2, y - 0.19 + 0.15 * line, SMALL)
+                _title(figure, _plain(part), x + SMALL / 2, y - 0.19 + 0.15 * line, SMALL - 0.08)
     return figure
 
 
