@@ -1,5 +1,6 @@
 """Pictures from every layout and in every mode; forty kinds of bad files, each refused in a sentence."""
 
+import contextlib
 import gzip
 import io
 import json
@@ -102,6 +103,7 @@ def test_train_valid_and_test_folders(tmp_path: Path) -> None:
             "convert",
         ),
         ("flickr.token", "cat/0.png#0\ta cat\ncat/0.png#1\tone cat\ndog/0.png#0\ta dog\n", "convert"),
+        ("few.token", "cat/0.png#0\tcat\ncat/0.png#1\ta cat\ndog/0.png#0\tdog\n" * 10, "convert"),
         ("results.csv", "image_name| comment_number| comment\ncat/0.png| 0| a cat\ndog/0.png| 0| a dog\n", "convert"),
     ],
 )
@@ -137,7 +139,9 @@ def test_hugging_face_folders(tmp_path: Path, name: str, packed: bool) -> None:
     text = "file_name,text\n" + "".join(f"{r['file_name']},{r['text']}\n" for r in rows)
     (root / "train" / name).write_text(text if name.endswith("csv") else "".join(json.dumps(r) + "\n" for r in rows))
     path = zipped(root) if packed else root
-    assert inputs.recognise([path]).task == "convert"
+    form = inputs.recognise([path])
+    assert form.task == "convert"
+    assert "ignored" not in form.description  # the list is used
     assert pairs(path) == [(f"{n}.jpg", f"picture {n}") for n in range(3)]
 
 
@@ -155,6 +159,14 @@ def test_idx_and_npz(tmp_path: Path, packed: bool) -> None:
     assert (decoded(found[1].source)[:, :, 0] == images[1]).all()
     assert named(str(found[1].source)) == found[1].source
     assert splits_of(str(tmp_path)) == {"train": str(path), "test": str(tmp_path / f"t10k-images-idx3-ubyte{end}")}
+    archive = zipped(tmp_path, f"idx{end}.zip")
+    inside = splits_of(str(archive))
+    assert inside["test"] == f"{archive}/wrapped/t10k-images-idx3-ubyte{end}"
+    assert inputs.recognise([inside["train"]]).kind == "idx"
+    packed_ones = read(inside["train"])
+    assert [e.target for e in packed_ones] == ["7", "0", "2"]
+    assert (decoded(named(str(packed_ones[2].source)))[:, :, 0] == images[2]).all()
+    assert packed_ones[0].refers == ()  # the archive is all there is
     parts = {
         f"{part}_{what}": array
         for part in ("train", "val", "test")
@@ -309,6 +321,8 @@ def test_forty_kinds_of_bad_files_are_refused_in_a_sentence(tmp_path: Path) -> N
         with pytest.raises(UserError) as refused:
             decoded(ImageHandle(str(tmp_path / name)))
         said = str(refused.value)
+        with contextlib.suppress(UserError):  # a header alone may be sound
+            size_of(ImageHandle(str(tmp_path / name)))
         assert said.startswith(str(tmp_path / name)), said
         assert "\n" not in said
         assert len(said) < 400, said

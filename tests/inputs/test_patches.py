@@ -10,14 +10,17 @@ from PIL import Image
 
 import regard
 from regard.data.draws import Draws
+from regard.data.example import Example
+from regard.data.pixels import ImageHandle
 from regard.errors import UserError
 from regard.inputs import augmentation
 from regard.inputs.augmentation import Variations
 from regard.inputs.input import Use
-from regard.inputs.patches import LabelledPictureSettings, Patches
+from regard.inputs.patches import LabelledPictureSettings, Patches, statistics_of
 from regard.layers.stem import Stem
 from regard.models.cnn import cnn
 from regard.models.vit import vit
+from regard.outputs.output import paired
 
 ALL = Variations(shift=0.2, scale=0.2, flip=True, colour=0.3, erase=0.8, mixup=0.5)
 
@@ -107,6 +110,31 @@ def test_restore_undoes_the_normalisation() -> None:
     values = (pixels - module.mean) / module.deviation
     assert torch.allclose(reader.restore(values), pixels, atol=1e-3)
     assert torch.equal(reader.distance(pixels, pixels), torch.zeros(6))
+
+
+def test_statistics_are_those_of_all_pixels_of_a_channel() -> None:
+    few = [np.random.default_rng(n).integers(0, 256, (4, 5, 2)).astype(np.uint8) for n in range(3)]
+    mean, deviation = statistics_of(iter(few), 2)
+    together = np.concatenate([each.reshape(-1, 2) for each in few]) / 255
+    assert np.allclose(mean, together.mean(0))
+    assert np.allclose(deviation, together.std(0) + 1e-3)
+    assert statistics_of([], 1) == ([0.0], [1e-3])
+
+
+def test_pictures_are_decoded_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store may be larger than memory, so its rows are not held together on the way to it."""
+    reader = Patches(LabelledPictureSettings(size=4, channels=3, patch=2), [0.5] * 3, [0.2] * 3)
+    counts, encode = [], reader.encode
+
+    def counted(sources: list[ImageHandle]) -> list[tuple[np.ndarray, ...]]:
+        counts.append(len(sources))
+        return encode(sources)
+
+    monkeypatch.setattr(reader, "encode", counted)
+    examples = (Example(ImageHandle(), "a", "x", number) for number in range(100))
+    rows = list(paired(reader, lambda some: ((np.array([1]),) for _ in some), examples))
+    assert len(rows) == sum(counts) == 100
+    assert max(counts) <= 16
 
 
 def test_what_does_not_go_together_is_refused() -> None:

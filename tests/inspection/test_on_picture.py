@@ -1,5 +1,6 @@
 """Weights on pictures: rollout against its formula, coarse grids spread, panels in their places, and the page."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
 
 from regard import pictures
+from regard.commands.sheets import title_of
 from regard.errors import UserError
 from regard.inspection import bundle, on_picture
 from regard.inspection.page import Exhibit, Map
@@ -49,6 +51,9 @@ def test_a_coarse_grid_is_spread_over_its_places() -> None:
     odd = view(rows=5, columns=5).spread(weights(9))  # 5 places in pairs are 3
     assert odd.shape == (25,)
     assert np.isclose(odd.sum(), 1)
+    twice = view(rows=5, columns=5).spread(weights(4))  # 5, 3, 2: the last place of a side stands for one place
+    assert len({*twice.reshape(5, 5)[:4, :4].ravel()}) == 1
+    assert len({*twice.tolist()}) == 4
     same = weights(3, 16)
     assert view().spread(same) is same
 
@@ -80,6 +85,27 @@ def test_labels_captions_and_heads_are_drawn(marks: int, grid: bool, tmp_path: P
     assert len(on_picture.figure(exhibit, shown, caption, grid=grid).axes) == (6 if grid else 4) + 1
 
 
+def test_a_head_that_is_there_several_times_is_drawn_once() -> None:
+    shown, values = view(), weights(2, 4, 16, 16)
+    values[0] = values[0, :1]
+    few = Map("stages", "source", "source", values, heads=[1, 4])
+    exhibit = Exhibit(shown.names, ["cat"], [few], view=shown)
+    figure = on_picture.figure(exhibit, shown, Drawing(weights(16), shown.names), grid=True)
+    names = [text.get_text() for text in figure.texts if text.get_text().startswith("head")]
+    assert names == ["head 1", "head 1", "head 2", "head 3", "head 4"]
+    assert len(figure.axes) == 5 + 1
+
+
+def test_rollout_ends_at_the_answer() -> None:
+    arrived, looked = weights(16, 16), weights(16)
+    drawing = Drawing(looked.astype(np.float32), view().names)
+    assert np.allclose(on_picture.answered(view(), drawing, arrived), looked @ arrived, atol=1e-6)
+    by_gradient = Drawing(looked, view().names, what="influence (by the gradient)")
+    assert np.allclose(on_picture.answered(view(), by_gradient, arrived), arrived.mean(0))
+    marked = weights(17, 17)
+    assert np.allclose(on_picture.answered(view(1), Drawing(weights(17), view(1).names), marked), marked[0])
+
+
 def test_what_cannot_be_drawn_is_refused() -> None:
     picture = np.zeros((8, 8, 3), np.uint8)
     with pytest.raises(UserError, match="needs 4 weights, found 5"):
@@ -93,6 +119,16 @@ def test_confusion_and_contact_sheet(tmp_path: Path) -> None:
     pictures.save(pictures.confusion(counts, ["a long name of a class", "b"]), tmp_path / "confusion.png")
     sheet = pictures.contact_sheet([np.zeros((8, 8, 3), np.uint8)] * 3, ["a\nnot b"] * 3, "3 are wrong")
     pictures.save(sheet, tmp_path / "contact.svg")
+
+
+def test_titles_of_a_contact_sheet_are_whole_and_apart() -> None:
+    assert title_of("bag", 0.5, "coat") == "bag (50 %)\nnot coat"
+    titles = [title_of("a very long name of a class", 1.0, "another very long name of a class")] * 3
+    assert titles[0].startswith("a very long n… (100 %)\n")
+    figure = pictures.contact_sheet([np.zeros((8, 8, 3), np.uint8)] * 3, titles, "3 are wrong")
+    boxes = [text.get_window_extent() for text in figure.texts if text.get_text().startswith("not a")]
+    assert len(boxes) == 3
+    assert all(left.x1 + 0.06 * figure.dpi < right.x0 for left, right in pairwise(boxes))
 
 
 @needs_browser
@@ -117,3 +153,23 @@ def test_the_page_shows_weights_on_the_picture(tmp_path: Path) -> None:
         assert abs(box["x"] - (outer["x"] + outer["width"] / 2)) < 3  # row 2, column 3 of 4
         assert abs(box["y"] - (outer["y"] + outer["height"] / 4)) < 3
         assert not [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [1400, 500])
+def test_a_place_shows_what_it_looks_at_on_a_second_picture(tmp_path: Path, width: int) -> None:
+    shown, values = view(marks=1), np.zeros((2, 1, 17, 17))
+    values[:, 0, 1 + 6, 1 + 9] = 1.0
+    inside = Map("backbone.attention", "source", "source", values)
+    path = bundle.write(tmp_path / "x.html", [Exhibit(shown.names, ["cat"], [inside], view=shown)])
+    with browser(width=width) as driver:
+        driver.get(path.as_uri())
+        looking = driver.find_elements(By.CSS_SELECTOR, ".rows .place")
+        looked_at = driver.find_elements(By.CSS_SELECTOR, ".columns .place")
+        assert len(looking) == len(looked_at) == 16
+        assert min(place.rect["width"] for place in (*looking, *looked_at)) > 40
+        page = driver.find_element(By.TAG_NAME, "html").rect["width"]
+        assert max(place.rect["x"] + place.rect["width"] for place in (*looking, *looked_at)) <= page
+        ActionChains(driver).move_to_element(looking[6]).perform()
+        lit = [place.get_attribute("style") for place in looked_at]
+        assert [i for i, style in enumerate(lit) if "--w: 1" in style] == [9]

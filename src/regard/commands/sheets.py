@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MOST_CLASSES = 100  # of a confusion matrix that can be read
 SHOWN = 40  # pictures of a contact sheet
+LETTERS = 14  # of a name, with room for its probability
 
 
 def draw(model: Model, items: Sequence[Item], answers: Sequence[str], folder: Path) -> list[Path]:
@@ -36,11 +37,17 @@ def draw(model: Model, items: Sequence[Item], answers: Sequence[str], folder: Pa
     shown = _surest(model, items, wrong) if views and next(iter(views.values())).picture is not None else []
     if shown:
         found = [model.task.input.view(items[i].example.source).picture for i, _ in shown]
-        titles = [f"{answers[i]} ({100 * share:.0f} %)\nnot {expected[i][0]}" for i, share in shown]
+        titles = [title_of(answers[i], share, expected[i][0]) for i, share in shown]
         title = f"{len(wrong):,} of {len(items):,} are wrong; the surest of them:"
         sheet = pictures.contact_sheet([p for p in found if p is not None], titles, title)
         written.append(pictures.save(sheet, folder / "contact.png"))
     return written
+
+
+def title_of(answer: str, share: float, expected: str) -> str:
+    """Return two lines above a picture; a long name is cut before the probability, not behind it."""
+    short = answer if len(answer) <= LETTERS else answer[: LETTERS - 1] + "…"
+    return f"{short} ({100 * share:.0f} %)\nnot {expected}"
 
 
 def precision_recall(items: Sequence[Item], answers: Sequence[str]) -> Figure:

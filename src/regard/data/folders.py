@@ -11,7 +11,9 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from io import BytesIO
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from regard.errors import UserError
 
@@ -65,15 +67,16 @@ class Handle:
             raise UserError(f"{self} is too large: expected at most {most:,} bytes.")
         return content
 
-    def _read(self, count: int) -> bytes:
+    def opened(self) -> IO[bytes]:
+        """Open it for reading, a member of an archive as it is unpacked."""
         if self.content is not None:
-            return self.content[:count]
+            return BytesIO(self.content)
+        return _archive(self.path).open(self.member) if self.member else open(self.path, "rb")
+
+    def _read(self, count: int) -> bytes:
         try:
-            if not self.member:
-                with open(self.path, "rb") as file:
-                    return file.read(count)
-            with _archive(self.path).open(self.member) as member:
-                return member.read(count)
+            with self.opened() as file:
+                return file.read(count)
         except (OSError, KeyError, RuntimeError, NotImplementedError, EOFError, zipfile.BadZipFile) as error:
             raise UserError(f"{self} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
         except Exception as error:  # zlib.error, lzma.LZMAError and others have no common base

@@ -26,10 +26,11 @@ from regard.data.format import Format
 from regard.data.lines import UTF_8, Fault, OnFault, read_text, refuse
 from regard.data.picture_arrays import ALONE, PictureExample, labels_beside, npz_file, npz_keys
 from regard.data.picture_lists import SAMPLE, Listing, beside, layout_of, listing_in, rows_of, task_of
-from regard.data.pixels import SUFFIXES, ImageHandle, decoded, is_idx
+from regard.data.pixels import SUFFIXES, ImageHandle, decoded, is_idx, located
 from regard.errors import UserError
 
 INPUT = "patches"
+NAMED = 6  # ignored files and folders that are named
 PATH_NAMES = ("file_name", "filename", "image", "path", "file", "img", "picture", "image_path", "image_name")
 
 
@@ -54,7 +55,7 @@ def _same(paths: Sequence[Path], forms: Sequence[Format]) -> Format:
 
 
 def _recognise(path: Path, task: str | None) -> Format | None:
-    if path.is_file() and (dimensions := is_idx(path)):
+    if not path.is_dir() and (dimensions := is_idx(located(path))):
         if dimensions < 3:
             raise UserError(f"{path} holds labels alone: name the file of the pictures, whose labels lie beside it.")
         if task != ALONE:
@@ -86,8 +87,8 @@ def _recognise_tree(tree: Tree, task: str | None) -> Format | None:
     pictures = [handle for handle in tree.files if handle.suffix in SUFFIXES]
     if len(pictures) < 0.5 * len(tree.files) or not pictures:
         return None
-    ignored = _ignored(tree)
     listing = listing_in(tree)
+    ignored = _ignored(tree, listing)
     if listing is not None:
         rows = list(islice(listing.rows(), SAMPLE))
         what = f"{len(pictures):,} pictures, described by {listing.name}{ignored}"
@@ -105,11 +106,14 @@ def _recognise_tree(tree: Tree, task: str | None) -> Format | None:
     return _form("picture folders", what, task or "classify")
 
 
-def _ignored(tree: Tree) -> str:
-    others = [*tree.ignored, *("/".join(h.inside) for h in tree.files if h.suffix not in SUFFIXES)]
+def _ignored(tree: Tree, listing: Listing | None) -> str:
+    used = "" if listing is None else listing.name
+    left = (h for h in tree.files if h.suffix not in SUFFIXES and str(h) != used)
+    others = [*tree.ignored, *("/".join(handle.inside) for handle in left)]
     if not others:
         return ""
-    shown = ", ".join(others[:3]) + (f" and {len(others) - 3:,} more" if len(others) > 3 else "")
+    more = len(others) - NAMED
+    shown = ", ".join(others[:NAMED]) + (f" and {more:,} more" if more > 0 else "")
     return f" (ignored: {shown})"
 
 

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from regard.data.example import Example
+from regard.data.folders import Handle, tree_of
 from regard.data.format import Format
 from regard.data.lines import UTF_8, OnFault
-from regard.data.pixels import ImageHandle, array_of, idx_array, is_idx, npz_array, npz_shapes
+from regard.data.pixels import ImageHandle, array_of, idx_array, is_idx, located, npz_array, npz_shapes
 from regard.errors import UserError
 
 PictureExample = Example[ImageHandle, str]
@@ -37,11 +38,12 @@ def npz_file(path: Path) -> tuple[Path, str] | None:
     return None
 
 
-def labels_beside(path: Path) -> Path:
+def labels_beside(path: Path) -> Handle:
     """Return the IDX file of the labels of an IDX file of pictures."""
     name = path.name.replace("images", "labels").replace("idx3", "idx1").replace("idx4", "idx1")
-    for found in (path.with_name(name), path.with_name(name + ".gz"), path.with_name(name.removesuffix(".gz"))):
-        if found != path and found.is_file() and is_idx(found) == 1:
+    for other in (path.with_name(name), path.with_name(name + ".gz"), path.with_name(name.removesuffix(".gz"))):
+        found = located(other)
+        if other != path and is_idx(found) == 1:
             return found
     raise UserError(f"{path}: its labels are missing: expected {name} beside it.")
 
@@ -49,18 +51,22 @@ def labels_beside(path: Path) -> Path:
 def read_idx(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[PictureExample]:
     """Yield the pictures of an IDX file with the labels in the file beside it."""
     del encoding, report
+    file = located(path)
+    pictures = array_of(file.path, file.member)
     try:
         beside = labels_beside(Path(path))
     except UserError:
         if form.task != ALONE:
             raise
-        for index in range(len(array_of(str(path)))):
-            yield Example(ImageHandle(str(path), "", index), "", str(path), index + 1)
+        for index in range(len(pictures)):
+            yield Example(ImageHandle(file.path, file.member, index), "", str(path), index + 1)
         return
-    labels, pictures = idx_array(beside), array_of(str(path))
+    labels = idx_array(beside)
     _refuse_uneven(path, len(pictures), str(beside), len(labels))
+    refers = () if beside.member else (beside.path,)
     for index, label in enumerate(labels.tolist()):
-        yield Example(ImageHandle(str(path), "", index), str(label), str(path), index + 1, refers=(str(beside),))
+        picture = ImageHandle(file.path, file.member, index)
+        yield Example(picture, str(label), str(path), index + 1, refers=refers)
 
 
 def _refuse_uneven(path: Path | str, pictures: int, where: str, targets: int) -> None:
@@ -126,13 +132,14 @@ def read_npz(path: Path | str, form: Format, report: OnFault, encoding: str = UT
 
 
 def splits_of_images(path: Path | str) -> dict[str, str]:
-    """Return the files for training and test in a folder of IDX files, and the parts of an NPZ file."""
+    """Return the files for training and test in a folder or archive of IDX files, and the parts of an NPZ file."""
     path = Path(path)
     if path.suffix.lower() == ".npz" and path.is_file():
         found = parts_of_npz(path)
         return found if "train" in found and len(found) > 1 else {}
-    if not path.is_dir():
-        return {}
-    files = [file for file in sorted(path.iterdir()) if file.is_file() and "images" in file.name and is_idx(file) >= 3]
-    found = {part: str(file) for part, names in PARTS.items() for file in files if file.name.startswith(names)}
+    tree = tree_of(path)
+    near = min((len(handle.inside) for handle in tree.files), default=0) if tree is not None else 0
+    files = [h for h in (tree.files if tree is not None else ()) if len(h.inside) == near and "images" in h.name]
+    arrays = [handle for handle in files if is_idx(handle) >= 3]
+    found = {part: str(file) for part, names in PARTS.items() for file in arrays if file.name.startswith(names)}
     return found if "train" in found else {}

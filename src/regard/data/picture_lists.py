@@ -120,7 +120,8 @@ def layout_of(lines: Sequence[str], names: Callable[[str], bool] | None = None) 
         target = _target_column(named, body, path)
         if target is None:
             continue
-        said = _said(named[target])
+        numbered = sum(NUMBERED.search(row[path].strip()) is not None for row in body) >= ENOUGH * len(body)
+        said = "convert" if numbered else _said(named[target])
         both = [named[c] or what for c, what in ((path, "path"), (target, "label or caption"))]
         return ImageLayout(path, target, delimiter, header, f"{both[0]} and {both[1]} in columns", said)
     return None

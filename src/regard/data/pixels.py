@@ -11,7 +11,9 @@ import os
 import struct
 import warnings
 import zipfile
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from regard.data.folders import Handle
+from regard.data.folders import Handle, member_of
 from regard.errors import UserError
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
@@ -33,6 +35,7 @@ MOST_SIDE = 2**16
 MOST_BYTES = 2**28  # of one picture file
 MOST_FRAMES, MOST_MOVING = 10_000, 2**29  # frames of an animated picture, and pixels of all of them
 MOST_ARRAY = 2**34  # bytes of an array of pictures
+GZIP = b"\x1f\x8b"
 IDX_BYTES = 0x08  # the type of an IDX file whose numbers are bytes
 Pixels = NDArray[np.uint8]  # (rows, columns, channels)
 
@@ -92,7 +95,9 @@ def size_of(picture: ImageHandle) -> tuple[int, int, int]:
         return rows, columns, 3 if channels and channels[0] > 1 else 1
     with _opened(picture) as image:
         columns, rows = image.size
-        if image.getexif().get(0x0112, 1) in (5, 6, 7, 8):  # EXIF: it lies on its side
+        with _decoding(picture):  # the EXIF data of a PNG file may follow its pixels
+            turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)  # it lies on its side
+        if turned:
             rows, columns = columns, rows
         return rows, columns, 1 if image.mode in ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "F") else 3
 
@@ -159,16 +164,23 @@ def decoded(picture: ImageHandle, least: int | None = None) -> Pixels:
     with _opened(picture) as image:
         if least is not None and image.format == "JPEG":
             image.draft(None, (2 * least, 2 * least))
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                image.load()
-                return _eight_bits(ImageOps.exif_transpose(image))
-        except MemoryError:
-            raise
-        except Exception as error:
-            what = "truncated" if "truncated" in str(error).lower() else "damaged"
-            raise UserError(f"{picture} is {what} ({error or type(error).__name__}).") from error
+        with _decoding(picture):
+            image.load()
+            return _eight_bits(ImageOps.exif_transpose(image))
+
+
+@contextmanager
+def _decoding(picture: ImageHandle, frame: str = "") -> Iterator[None]:
+    """Turn whatever a decoder raises into a sentence about the picture."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except MemoryError:
+        raise
+    except Exception as error:  # decoders raise what they like
+        what = "truncated" if "truncated" in str(error).lower() else "damaged"
+        raise UserError(f"{picture}{frame} is {what} ({error or type(error).__name__}).") from error
 
 
 def frame_count(picture: ImageHandle) -> int:
@@ -176,10 +188,8 @@ def frame_count(picture: ImageHandle) -> int:
     if picture.index >= 0:
         return 1
     with _opened(picture) as image:
-        try:
+        with _decoding(picture):
             count = int(getattr(image, "n_frames", 1))
-        except Exception as error:  # decoders raise what they like
-            raise UserError(f"{picture} is damaged ({error or type(error).__name__}).") from error
         if count > MOST_FRAMES or count * image.size[0] * image.size[1] > MOST_MOVING:
             raise UserError(
                 f"{picture} is too long: expected at most {MOST_FRAMES:,} frames of {MOST_MOVING:,} pixels in all, "
@@ -193,15 +203,9 @@ def frames_at(picture: ImageHandle, numbers: Sequence[int]) -> list[Pixels]:
     found = []
     with _opened(picture) as image:
         for number in numbers:
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    image.seek(number)
-                    found.append(_eight_bits(image.copy()))
-            except MemoryError:
-                raise
-            except Exception as error:
-                raise UserError(f"{picture}: frame {number} is damaged ({error or type(error).__name__}).") from error
+            with _decoding(picture, f": frame {number}"):
+                image.seek(number)
+                found.append(_eight_bits(image.copy()))
     return found
 
 
@@ -295,7 +299,8 @@ def _entry(picture: ImageHandle) -> NDArray[Any]:
 
 
 def array_of(path: str, member: str = "") -> NDArray[Any]:
-    """Return an array of pictures (number, rows, columns[, channels]): an IDX file, or a member of an NPZ file."""
+    """Return an array of pictures (number, rows, columns[, channels]): an IDX file, on the disk or a member of a zip
+    archive, or an array of an NPZ file."""
     try:
         about = os.stat(path)
     except OSError as error:
@@ -312,46 +317,49 @@ def array_of(path: str, member: str = "") -> NDArray[Any]:
 
 @lru_cache(maxsize=4)
 def _loaded(path: str, member: str, _changed: int, _size: int) -> NDArray[Any]:
-    return npz_array(path, member) if member else idx_array(path)
+    if member and path.lower().endswith(".npz"):
+        return npz_array(path, member)
+    return idx_array(Handle(path, member))
 
 
-def idx_start(path: str | Path) -> bytes:
+def located(path: str | Path) -> Handle:
+    """Return the file that a path names: one on the disk, or a member of a zip archive."""
+    return (None if os.path.exists(path) else member_of(path)) or Handle(str(path))
+
+
+def idx_start(file: Handle) -> bytes:
     """Return the first bytes of a file, unpacked if it is gzipped; nothing of one that cannot be read."""
     try:
-        with open(path, "rb") as file:
-            start = file.read(2)
-            file.seek(0)
-            return gzip.open(file).read(4) if start == b"\x1f\x8b" else file.read(4)
-    except Exception:  # of a damaged gzip file, too
+        start = file.start(512)
+        return zlib.decompressobj(31).decompress(start, 4) if start[:2] == GZIP else start[:4]
+    except (UserError, zlib.error):
         return b""
 
 
-def is_idx(path: str | Path) -> int:
+def is_idx(file: Handle) -> int:
     """Return the number of dimensions of an IDX file of bytes; 0 for any other file."""
-    start = idx_start(path)
+    start = idx_start(file)
     return start[3] if len(start) == 4 and start[:3] == bytes((0, 0, IDX_BYTES)) and 1 <= start[3] <= 4 else 0
 
 
-def idx_array(path: str | Path) -> NDArray[np.uint8]:
+def idx_array(file: Handle) -> NDArray[np.uint8]:
     """Return an IDX file as an array; a file that does not hold what its header says is refused."""
     try:
-        with open(path, "rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            stream: Any = gzip.GzipFile(fileobj=raw) if packed else raw
+        with file.opened() as raw:
+            stream: Any = gzip.GzipFile(fileobj=raw) if file.start(2) == GZIP else raw
             dimensions = stream.read(4)[3]
             shape = struct.unpack(f">{dimensions}I", stream.read(4 * dimensions))
             expected = int(np.prod([int(n) for n in shape], dtype=object))
             if expected > MOST_ARRAY:
-                raise UserError(f"{path} claims to hold {expected:,} bytes, expected at most {MOST_ARRAY:,}.")
+                raise UserError(f"{file} claims to hold {expected:,} bytes, expected at most {MOST_ARRAY:,}.")
             content = stream.read(expected + 1)
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{path} is a damaged IDX file ({error}); fetch it again.") from error
+        raise UserError(f"{file} is a damaged IDX file ({error}); fetch it again.") from error
     if len(content) != expected:
         found = "more" if len(content) > expected else f"{len(content):,}"
-        raise UserError(f"{path} is a damaged IDX file: expected {expected:,} bytes of shape {shape}, found {found}.")
+        raise UserError(f"{file} is a damaged IDX file: expected {expected:,} bytes of shape {shape}, found {found}.")
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.data.example import Example
+from regard.data.example import UNITS, Example
 from regard.data.format import Format
 from regard.data.lines import UTF_8, Fault, OnFault, refuse
 from regard.data.reading import read_examples
@@ -27,6 +27,11 @@ INPUTS: dict[str, type[Input[Any]]] = {
     "frames": Frames,
     "tokens": Tokens,
 }
+
+
+def unit_of(input: str, reads: str) -> str:
+    """Return the name of one example: what is labelled has the name that its input gives it."""
+    return INPUTS[input].noun.removesuffix("s") if reads == "classify" else UNITS[reads]
 
 
 def recognise(

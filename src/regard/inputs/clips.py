@@ -35,7 +35,15 @@ from regard.errors import UserError
 from regard.inputs import augmentation, picture_choice
 from regard.inputs.augmentation import Variations
 from regard.inputs.input import Chosen, Covers, Input, Opens, Row, Source, Use, positions_from
-from regard.inputs.patches import LARGEST, SequencePatches, covered, places_of, statistics_as_json, statistics_in
+from regard.inputs.patches import (
+    LARGEST,
+    SequencePatches,
+    covered,
+    places_of,
+    statistics_as_json,
+    statistics_in,
+    statistics_of,
+)
 from regard.inspection.view import Coverable, View
 from regard.layers.stem import Marks, Shape, Stem
 
@@ -126,9 +134,7 @@ class Clips(Input[ImageHandle], Opens, Covers):
             return cls(how, origin.mean, origin.deviation)
         some = [one for one in sources[:: max(1, len(sources) // STATISTICS)] if one.path]
         first = cls(how, [0.0] * how.channels, [1.0] * how.channels)
-        found = [first._pixels(one).reshape(-1, how.channels) / 255 for one in some]
-        pixels = np.concatenate(found) if found else np.zeros((1, how.channels))
-        return cls(how, pixels.mean(0).tolist(), (pixels.std(0) + 1e-3).tolist())
+        return cls(how, *statistics_of(map(first._pixels, some), how.channels))
 
     @classmethod
     def load(cls, folder: Path, how: ClipSettings, use: Use, names: Mapping[str, str]) -> Self:

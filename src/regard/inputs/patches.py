@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -108,12 +108,9 @@ class Patches(Input[ImageHandle], Opens, Framed, Restores[ImageHandle], Covers):
         del use
         if isinstance(origin, Patches) and origin.how.channels == how.channels:
             return cls(how, origin.mean, origin.deviation)
-        step = max(1, len(sources) // STATISTICS)
-        sample = [
-            fitted(decoded(one, how.size), how.size, how.channels, how.fit) for one in sources[::step] if one.path
-        ]
-        pixels = np.stack(sample).reshape(-1, how.channels) / 255 if sample else np.zeros((1, how.channels))
-        return cls(how, pixels.mean(0).tolist(), (pixels.std(0) + 1e-3).tolist())
+        some = [one for one in sources if one.path][:: max(1, len(sources) // STATISTICS)]
+        pixels = (fitted(decoded(one, how.size), how.size, how.channels, how.fit) for one in some)
+        return cls(how, *statistics_of(pixels, how.channels))
 
     @classmethod
     def load(cls, folder: Path, how: PictureSettings, use: Use, names: Mapping[str, str]) -> Self:
@@ -272,6 +269,17 @@ def covered(pixels: Pixels, view: View, part: Coverable, mean: Sequence[float]) 
     )
     found[down, across] = np.round(255 * np.asarray(mean))
     return found
+
+
+def statistics_of(pictures: Iterable[Pixels], channels: int) -> tuple[list[float], list[float]]:
+    """Return the mean and deviation of each channel, from 0 to 1; only one picture is held at a time."""
+    total, squares, count = np.zeros(channels), np.zeros(channels), 0
+    for picture in pictures:
+        pixels = picture.reshape(-1, channels) / 255
+        total, squares, count = total + pixels.sum(0), squares + (pixels**2).sum(0), count + len(pixels)
+    mean = total / max(1, count)
+    deviation = np.sqrt(np.maximum(squares / max(1, count) - mean**2, 0)) + 1e-3
+    return mean.tolist(), deviation.tolist()
 
 
 def statistics_as_json(mean: Sequence[float], deviation: Sequence[float]) -> bytes:

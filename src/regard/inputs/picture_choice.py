@@ -49,12 +49,27 @@ def choose(seen: Survey, use: Use) -> Chosen:
         "patches.patch": f"{(size // patch) ** 2} patches of {patch} × {patch} pixels",
         "patches.flip": f"{what}: {'mirrored at random' if section['flip'] else 'left and right may matter'}",
         "patches.shift": "every picture is moved and scaled a little at random, anew in each epoch",
+        **({} if use is Use.SELF else _of_variations(section, labels=labels)),
     }
     if use is Use.SELF:
         reasons["patches.shift"] = reasons["patches.flip"] = "what is made again is made as it is"
         return {"patches": section | {"flip": False}, **_to_make(size, patch)}, reasons
     sections, why = (_to_label if labels else _to_describe)(seen, size, patch)
     return {"patches": section, **sections}, reasons | why
+
+
+def _of_variations(section: dict[str, Any], *, labels: bool) -> dict[str, str]:
+    """Return why colours are changed and parts erased, or not."""
+    if not labels:
+        return {"patches.colour": "0, and nothing is erased: captions name colours and parts"}
+    colour, erase = section["colour"], section["erase"]
+    return {
+        "patches.colour": f"up to {colour:g}: light is no class" if colour else "0: grey pictures keep their shades",
+        "patches.erase": f"a part of {100 * erase:.0f} % of the pictures is erased at random, anew in each epoch"
+        if erase
+        else "0: there are enough pictures",
+        "patches.mixup": "0: pictures and their labels are not mixed; --set patches.mixup=0.2 mixes them",
+    }
 
 
 def fitting(side: float, largest: int = LARGEST) -> int:
@@ -156,9 +171,9 @@ def _to_describe(seen: Survey, size: int, patch: int) -> Chosen:
 
 
 def words_of(seen: Survey) -> dict[str, Any]:
-    """Return the setting by which captions are written word by word, where most words recur."""
+    """Return the settings by which captions are written word by word, as running text, where most words recur."""
     recurring = not mostly_unspaced(seen.targets) and _recurring(seen.targets)
-    return {"output": {"level": "words"}} if recurring else {}
+    return {"output": {"level": "words", "closed": False}} if recurring else {}
 
 
 def _recurring(captions: Sequence[str]) -> bool:

@@ -30,7 +30,8 @@ def figure(exhibit: Exhibit, view: View, drawing: Drawing, *, grid: bool) -> Pic
         panels.append(("what decided" if "gradient" in drawing.what else "where it looked", on_places(view, weights)))
         inside = self_attention(exhibit)
         if inside is not None:
-            panels.append((ROLLOUT, on_places(view, asked(view, rollout(np.asarray(inside.weights))))))
+            arrived = rollout(np.asarray(inside.weights))
+            panels.append((ROLLOUT, on_places(view, answered(view, drawing, arrived))))
         panels = [panels[0], *((name, _shares(w)) for name, w in panels[1:])]
         return pictures.overlay(view.picture, view.grid, panels, title=drawing.title, what=_what(drawing.what))
     words = [(name, on_places(view, row)) for name, row in zip(drawing.rows, weights, strict=True)][:WORDS]
@@ -58,7 +59,11 @@ def _heads(exhibit: Exhibit, view: View) -> Picture:
     weights = np.asarray(chosen.weights)
     layers, heads = weights.shape[:2]
     looked = asked(view, weights) if chosen.rows == "source" else weights.mean(-2)
-    panels = [(f"head {h + 1}", on_places(view, looked[layer, h])) for layer in range(layers) for h in range(heads)]
+    panels: list[tuple[str, Any] | None] = []
+    for layer in range(layers):
+        own = chosen.heads[layer] if chosen.heads else heads
+        each = ((f"head {h + 1}", on_places(view, looked[layer, h * heads // own])) for h in range(own))
+        panels += [*each, *[None] * (heads - own)]
     names = [f"layer {layer + 1}" for layer in range(layers)]
     who = "from the class token" if chosen.rows == "source" and marks_of(view) else "mean over all that look"
     title = f"{chosen.name}, {who}"
@@ -80,6 +85,16 @@ def on_places(view: View, weights: NDArray[Any]) -> NDArray[Any]:
 def asked(view: View, weights: NDArray[Any]) -> NDArray[Any]:
     """Return where the class token looked, or the mean of where all places looked: (…, m, n) to (…, n)."""
     found: NDArray[Any] = weights[..., 0, :] if marks_of(view) else weights.mean(-2)
+    return found
+
+
+def answered(view: View, drawing: Drawing, arrived: NDArray[Any]) -> NDArray[Any]:
+    """Return how much of each vector arrives at the answer, of how much arrives at each vector (n, n): through the
+    class token, or by the weights with which the answer looked."""
+    weights = np.asarray(drawing.weights, np.float64)
+    if marks_of(view) or "gradient" in drawing.what or len(weights) != len(arrived):
+        return asked(view, arrived)
+    found: NDArray[Any] = weights @ arrived
     return found
 
 

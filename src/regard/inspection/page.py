@@ -21,12 +21,16 @@ BEGINNING = "▷"  # START, with a sign that every font has; ▶ is an emoji on 
 
 @dataclass(frozen=True)
 class Map:
-    """One kind of attention: `weights` (layers, heads, m, n) of m `rows` tokens looking at n `columns` tokens."""
+    """One kind of attention: `weights` (layers, heads, m, n) of m `rows` tokens looking at n `columns` tokens.
+
+    `heads` are those of each layer where they differ: each head of a layer with fewer is there several times.
+    """
 
     name: str
     rows: Side
     columns: Side
     weights: ArrayLike
+    heads: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -129,8 +133,8 @@ class Exhibit:
 def maps(seen: "Mapping[str, Seen]", sides: Callable[[str], tuple[Side, Side]], view: View | None = None) -> list[Map]:
     """Return one map for each kind of recorded layer, cross-attention first; `sides` gives its rows and columns.
 
-    Layers of one kind may differ in their number of heads: a head is then shown several times. On the `view` of a
-    picture, layers with fewer places (Swin) are spread over all of them.
+    Layers of one kind may differ in their number of heads (Swin): a head is then there several times. On the `view` of
+    a picture, layers with fewer places (Swin) are spread over all of them.
     """
     kinds = sorted({_kind(key): None for key in seen}, key=lambda kind: sides(kind) != ("target", "source"))
     result = []
@@ -144,7 +148,9 @@ def maps(seen: "Mapping[str, Seen]", sides: Callable[[str], tuple[Side, Side]], 
             layers = [_spread(layer, view, (rows, columns)) for layer in layers]
         most = max(len(layer) for layer in layers)
         weights = np.stack([np.repeat(layer, most // len(layer), 0) for layer in layers])
-        result.append(Map(name.removeprefix("head."), rows, columns, weights))
+        heads = [len(layer) for layer in layers]
+        differ = heads if len({*heads}) > 1 else ()
+        result.append(Map(name.removeprefix("head."), rows, columns, weights, differ))
     return result
 
 

@@ -29,6 +29,7 @@ from regard.network import Network
 
 A = TypeVar("A")  # the answer to one source
 CHUNK = 10_000  # examples encoded at once
+ARRAYS = 16  # … whose elements have a shape, such as pixels: thousands of them may not fit into memory
 Lines = list[tuple[float | None, str]]  # what is printed of an answer, each line with its score
 
 
@@ -215,7 +216,8 @@ def paired(
     examples: Iterator[Example[Any, Any]],
 ) -> Iterator[Row]:
     """Yield the input's arrays of each source, and behind them the output's of each target."""
-    while chunk := list(islice(examples, CHUNK)):
+    together = ARRAYS if any(field.shape for field in input.fields) else CHUNK
+    while chunk := list(islice(examples, together)):
         sources = input.encode([example.source for example in chunk])
         for source, target in zip(sources, encode(chunk), strict=True):
             yield (*source, *target)

@@ -65,7 +65,7 @@ def shaded(
 def overlay(
     picture: NDArray[np.uint8],
     grid: tuple[int, int],
-    panels: Sequence[tuple[str, ArrayLike | None]],
+    panels: Sequence[tuple[str, ArrayLike | None] | None],
     *,
     title: str | None = None,
     what: str = "attention weight",
@@ -74,25 +74,26 @@ def overlay(
     rows: Sequence[str] = (),
     boxes: Sequence[Sequence[Corners]] = (),
 ) -> Picture:
-    """Draw panels, each a name and the weights of the places of a grid (None: the picture as it is), on one scale.
+    """Draw panels, each a name and the weights of the places of a grid (None: the picture as it is), on one scale; in
+    place of a panel None leaves its room empty.
 
     `across` panels stand in a row, fewer of wide pictures; `rows` are names at the left of the rows; `boxes` are those
     of each panel.
     """
     drawn = boxes or [()] * len(panels)
-    made = [
-        Panel(_plain(name), None if w is None else _checked(w, grid), own)
-        for (name, w), own in zip(panels, drawn, strict=True)
-    ]
+    made = [panel and _panel(*panel, grid, own) for panel, own in zip(panels, drawn, strict=True)]
     if not made or len(made) > MOST:
         raise UserError(f"A sheet shows 1 to {MOST} pictures, found {len(made)}: look at fewer words, or at a page.")
     strip = max(1.0, picture.shape[1] / picture.shape[0] / STRIP)  # a film strip is wide: larger, and fewer in a row
     across = min(len(made), across or max(1, int(ACROSS / strip)))
     down, side = math.ceil(len(made) / across), (SMALL if small else SIDE) * strip
-    values = [panel.weights for panel in made if panel.weights is not None]
+    values = [panel.weights for panel in made if panel is not None and panel.weights is not None]
     # Weights that hardly differ are all light: dark is what has several times its equal share.
     most = max([min(1.0, EVEN / (grid[0] * grid[1])), *(float(each.max()) for each in values)])
-    with rc_context({"font.family": families([*(panel.title for panel in made), title or "", *rows])}), quiet():
+    with (
+        rc_context({"font.family": families([*(panel.title for panel in made if panel), title or "", *rows])}),
+        quiet(),
+    ):
         left = PAD + (max(measure(name, SMALL_SIZE) for name in rows) + 0.1 if rows else 0.0)
         tall, label = side * picture.shape[0] / picture.shape[1], 0.24
         head = (1.5 * TITLE_SIZE / POINTS) + 0.04 if title else 0.0
@@ -102,7 +103,7 @@ def overlay(
         figure = new_figure(width, height)
         if title:
             figure.text(PAD / width, 1 - PAD / height, title, size=TITLE_SIZE, ha="left", va="top")
-        for number, panel in enumerate(made):
+        for number, panel in ((number, panel) for number, panel in enumerate(made) if panel is not None):
             x, y = left + number % across * (side + 0.12), PAD + head + number // across * (tall + label + 0.06) + label
             axes = figure.add_axes((x / width, 1 - (y + tall) / height, side / width, tall / height))
             _draw(axes, picture, grid, panel, most)
@@ -117,6 +118,10 @@ def overlay(
             box = (left + across * (side + 0.12) + 0.06, PAD + head + label)
             _bar(figure, box, bar_height, most, grid[0] * grid[1], what)
     return figure
+
+
+def _panel(name: str, weights: ArrayLike | None, grid: tuple[int, int], boxes: Sequence[Corners]) -> Panel:
+    return Panel(_plain(name), None if weights is None else _checked(weights, grid), boxes)
 
 
 def _plain(text: str) -> str:
@@ -189,7 +194,7 @@ def contact_sheet(pictures: Sequence[NDArray[np.uint8]], titles: Sequence[str], 
             axes.set_xticks([])
             axes.set_yticks([])
             for line, part in enumerate(text.split("\n")[:2]):
-                _title(figure, _plain(part), x + SMALL / 2, y - 0.19 + 0.15 * line, SMALL)
+                _title(figure, _plain(part), x + SMALL / 2, y - 0.19 + 0.15 * line, SMALL - 0.08)
     return figure
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from regard.config import Config
 from regard.data.columns import NUMBER
-from regard.data.example import UNITS, Example, counted
+from regard.data.example import Example, counted
 from regard.data.survey import Survey
+from regard.inputs import unit_of
 from regard.outputs import OUTPUTS
 from regard.outputs.abilities import Chooses, names_in
 from regard.outputs.output import Item
@@ -25,7 +26,7 @@ def warnings_of(config: Config, seen: Survey, valid: Sequence[AnyExample], test:
     """Return warnings about training data and about validation and test data that were given."""
     reads = OUTPUTS[config.task].reads
     number = getattr(getattr(config, "output", None), "kind", "") == "number"  # its targets are no classes
-    found = [] if number else [*_about_targets(seen, reads)]
+    found = [] if number else [*_about_targets(seen, reads, unit_of(config.input, reads))]
     known: set[tuple[str, str]] = set()
     if reads != "continue" and (valid or test):
         known = {_identity(example, reads) for example in seen.examples}
@@ -42,8 +43,7 @@ def _identity(example: AnyExample, reads: str) -> tuple[str, str]:
     return example.key, example.target if reads == "convert" and isinstance(example.target, str) else ""
 
 
-def _about_targets(seen: Survey, reads: str) -> Iterator[str]:
-    unit = UNITS[reads]
+def _about_targets(seen: Survey, reads: str, unit: str) -> Iterator[str]:
     if reads == "classify" and len(seen.names) == 1:
         yield (
             f"only one label: {counted(seen.count, unit)} labelled {next(iter(seen.names))!r}, so there is nothing to "
@@ -55,7 +55,7 @@ def _about_targets(seen: Survey, reads: str) -> Iterator[str]:
     if reads in ("classify", "convert"):
         yield from _numbers(targets, reads)
     if reads == "classify":
-        yield from _contradictions(seen)
+        yield from _contradictions(seen, unit)
 
 
 def _numbers(targets: Sequence[str], reads: str) -> Iterator[str]:
@@ -77,7 +77,7 @@ def _numbers(targets: Sequence[str], reads: str) -> Iterator[str]:
         )
 
 
-def _contradictions(seen: Survey) -> Iterator[str]:
+def _contradictions(seen: Survey, unit: str) -> Iterator[str]:
     labels: dict[str, dict[str, None]] = {}
     for example in seen.examples:
         labels.setdefault(example.key, {})[str(example.target)] = None
@@ -86,7 +86,7 @@ def _contradictions(seen: Survey) -> Iterator[str]:
         key, found = next(iter(odd.items()))
         text = key if len(key) <= 40 else key[:39] + "…"
         yield (
-            f"{counted(len(odd), 'text')} with contradicting labels, such as {text!r} ({', '.join(found)}): a model "
+            f"{counted(len(odd), unit)} with contradicting labels, such as {text!r} ({', '.join(found)}): a model "
             "can learn only one of them"
         )
 
@@ -108,9 +108,9 @@ def _leaks(
         return
     count = sum(_identity(example, reads) in known for example in examples)
     if count:
-        least = "" if seen.complete else "at least "
+        least, unit = "" if seen.complete else "at least ", f"{name} {unit_of(config.input, reads)}"
         yield (
-            f"{least}{count:,} of {counted(len(examples), f'{name} {UNITS[reads]}')} are also in the training data: "
+            f"{least}{count:,} of {counted(len(examples), unit)} are also in the training data: "
             f"their score measures memorisation.{remedy}"
         )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from regard import inputs
 from regard.config import Config
-from regard.data.example import UNITS, Example, counted
+from regard.data.example import Example, counted
 from regard.data.lines import Fault, OnFault
 from regard.data.survey import Survey, take_survey
 from regard.errors import UserError
@@ -48,7 +48,7 @@ class Split:
         config, seen = self.config, self.seen
         if self.given:
             return
-        unit, file = UNITS[OUTPUTS[config.task].reads], config.data.train[0]
+        unit, file = inputs.unit_of(config.input, OUTPUTS[config.task].reads), config.data.train[0]
         if seen.count < 2:
             raise UserError(
                 f"{file}: expected at least 2 {unit}s, one of them for validation, found {seen.count}. "
@@ -95,7 +95,7 @@ class Split:
         if most * share > len(found):
             raise UserError(
                 f"{self.config.data.train[0]}: data.most={most:,}: expected at most the {round(len(found) / share):,} "
-                f"{UNITS[OUTPUTS[self.config.task].reads]}s that are there to train on."
+                f"{inputs.unit_of(self.config.input, OUTPUTS[self.config.task].reads)}s that are there to train on."
             )
         return found[max(0, round(most * share) - 1)]
 
@@ -107,7 +107,7 @@ class Split:
 
     def said(self, count: int) -> str:
         """Return what was held out, in words."""
-        unit = UNITS[OUTPUTS[self.config.task].reads]
+        unit = inputs.unit_of(self.config.input, OUTPUTS[self.config.task].reads)
         last = "the last " if self.contiguous else ""
         held = f"holding out {last}{count:,} of {counted(self.seen.count, unit)}"
         apart = 2 * abs(count - self.config.data.held_out) > self.config.data.held_out
@@ -140,7 +140,7 @@ class Split:
         counts = Counter(example.key for example in self.seen.examples)
         found = sorted((self._hash(key), key) for key in counts)
         if len(found) < 2:
-            unit = UNITS[OUTPUTS[self.config.task].reads]
+            unit = inputs.unit_of(self.config.input, OUTPUTS[self.config.task].reads)
             raise UserError(
                 f"{self.config.data.train[0]}: all {self.seen.count:,} {unit}s have the "
                 "same source, which cannot be trained on and held out too: give --valid FILE."

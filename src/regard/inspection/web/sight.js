@@ -82,6 +82,7 @@ class Looking {
     }
     this.stage.classList.toggle("alone", !this.panels.columns.ends(true) || !this.panels.rows?.ends(false));
     this.stage.classList.toggle("beside", Boolean(shown.picture) && map.rows === "source" && map.columns === "source");
+    this.stage.style.setProperty("--ratio", shown.picture?.ratio ?? 1);
     this.take();
     this.tellCovered();
     this.heads.open(map, (layer, head) => this.small(layer, head), this.kept);
