@@ -167,7 +167,7 @@ def override(given: Config, settings: list[str]) -> Config:
             section = section.get(name) if isinstance(section, dict) else None
         if not isinstance(section, dict) or last not in section:
             raise UserError(f"--set {setting}: {_unknown(key, list(keys_of(found)), given.task)}")
-        section[last] = value if value and _is_text(given, path, last) else parsed
+        section[last] = value if parsed is not None and _is_text(given, path, last) else parsed
     changed = make(found, "--set")
     _refuse_giant(changed, "--set")
     return changed
