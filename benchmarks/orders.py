@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.measure import alternate, ratio, report
 from tests.models.networks import Converter
 
-from regard.models.bahdanau import recurrent
+from regard.models.recurrent import recurrent
 
 CASES = {
     "after": {},

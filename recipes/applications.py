@@ -1,6 +1,8 @@
 """Small applications with generated data: one command each writes the data, trains, and says what is reached.
 
-python recipes/applications.py NAME -o runs/NAME --minutes 8
+python recipes/applications.py NAME -o runs/NAME
+
+Each trains for a number of steps that takes less than 8 minutes of one quiet core; --steps or --minutes change it.
 
 conditioning   one language model, several tasks named in the input, and a combination that is never trained
 languages      numbers in words, in three languages by one model: the language is a token
@@ -51,13 +53,17 @@ def conditioned(chosen: random.Random, count: int, name: str | None = None) -> R
     return rows
 
 
+# Small, so that it takes many steps, and with relative positions: a string is turned round alike wherever it stands.
+LETTERS = ["model.layers=3", "model.width=96", "model.hidden=192", "model.heads=4", "model.dropout=0"]
+LETTERS += ["model.position=rotary", "output.context=64", "training.budget=1040", "training.every=1000"]
+LETTERS += ["tokens.level=characters"]
+
+
 def conditioning(out: Path, how: dict[str, Any]) -> dict[str, float]:
     chosen = random.Random(1)
     path = out / "tasks.txt"
     path.write_text("".join(a + b + "\n" for a, b in conditioned(chosen, 20_000)), encoding="utf-8")
-    model = regard.train(
-        path, out / "run", task="continue", set=["tokens.level=characters", "output.context=96"], **how
-    )
+    model = regard.train(path, out / "run", task="continue", set=LETTERS, **how)
     scores = {}
     for name in (*WORK, "reverse upper", "double first", NEVER):
         rows = conditioned(random.Random(2), 100, name)

@@ -2,6 +2,7 @@
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,16 @@ def test_overrides() -> None:
     assert changed.model.cell == "gru"
     assert changed.training.steps == 5
     assert changed.training.minutes is None
+
+
+@pytest.mark.parametrize("label", ["yes", "1", "no", "2024-01-01"])
+def test_a_setting_that_is_a_text_stays_one(label: str) -> None:
+    given = settings.make({"task": "classify", "data": {"train": ["a.tsv"]}}, "here")
+    found: Any = settings.override(given, [f"output.positive={label}"])
+    assert found.output.positive == label
+    for nothing in ("", "null"):
+        after: Any = settings.override(found, [f"output.positive={nothing}"])
+        assert after.output.positive is None
 
 
 def test_the_order_of_settings_does_not_matter() -> None:

@@ -108,9 +108,24 @@ class Network(nn.Module):
     @cached_property  # it is asked for every text, and the modules never change
     def longest(self) -> int | None:
         """The most positions there are, where they are a learned table or the length is projected (Linformer)."""
-        tables = [len(part.table) for part in self.modules() if isinstance(part, LearnedTable)]
-        projected = [part.weight.shape[1] for part in self.modules() if isinstance(part, LengthProjection)]
-        return min(tables + projected, default=None)
+        return _most_positions(self)
+
+    @cached_property
+    def reads(self) -> int | None:
+        """The most positions of what is read."""
+        return _most_positions(self.stem, self.backbone)
+
+    @cached_property
+    def writes(self) -> int | None:
+        """The most positions of what the head writes."""
+        return _most_positions(self.head)
+
+
+def _most_positions(*modules: nn.Module) -> int | None:
+    parts = [part for module in modules for part in module.modules()]
+    tables = [len(part.table) for part in parts if isinstance(part, LearnedTable)]
+    projected = [part.weight.shape[1] for part in parts if isinstance(part, LengthProjection)]
+    return min(tables + projected, default=None)
 
 
 @runtime_checkable

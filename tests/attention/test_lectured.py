@@ -16,25 +16,29 @@ def test_softmax_of_three_ones_and_minus_infinity() -> None:
     assert masked[3] == 0
 
 
-def test_heads_of_a_head_equal_whole_heads() -> None:
+def test_heads_of_a_head_equal_whole_heads_in_values_and_gradients() -> None:
     """q^h = W^(q,h) (W^q a): first one query for all heads, then each head's own; the same as W^(q,h) W^q at once."""
     torch.manual_seed(0)
     width, heads, d = 8, 2, 4
     layer = MultiHead(width, heads).double()
-    x = torch.randn(3, width, dtype=torch.float64)
-    first = {name: torch.randn(width, width, dtype=torch.float64) for name in "qkv"}
-    second = {name: torch.randn(heads, d, width, dtype=torch.float64) for name in "qkv"}
-    with torch.no_grad():
-        for name in "qkv":
-            proj = getattr(layer, f"{name}_proj")
-            proj.weight.copy_((second[name] @ first[name]).flatten(0, 1))
-            proj.bias.zero_()
+    x, *first = (torch.randn(n, width, dtype=torch.float64, requires_grad=True) for n in (3, width, width, width))
+    second = [torch.randn(heads, d, width, dtype=torch.float64, requires_grad=True) for _ in "qkv"]
     found = []
     for h in range(heads):
-        q, k, v = ((second[name][h] @ (first[name] @ x.T)).T for name in "qkv")
-        weights = torch.stack([torch.stack([a @ b for b in k]) for a in q]) / d**0.5
-        found.append(weights.softmax(-1) @ v)
-    assert layer(x.unsqueeze(0))[0][0].allclose(layer.output_proj(torch.cat(found, -1)), atol=1e-12)
+        q, k, v = ([own[h] @ (shared @ a) for a in x] for own, shared in zip(second, first, strict=True))
+        rows = []
+        for asked in q:
+            weights = torch.stack([asked @ key for key in k]) / d**0.5
+            rows.append(sum(a * value for a, value in zip(weights.softmax(0), v, strict=True)))
+        found.append(torch.stack(rows))
+    by_loop = layer.output_proj(torch.cat(found, -1))
+    products = zip("qkv", second, first, strict=True)
+    matrices = {f"{name}_proj.weight": (own @ shared).flatten(0, 1) for name, own, shared in products}
+    whole = torch.func.functional_call(layer, matrices, (x.unsqueeze(0),))[0][0]
+    assert whole.allclose(by_loop, atol=1e-12)
+    up, given = torch.randn_like(whole), [x, *first, *second]
+    ours, theirs = (torch.autograd.grad((y * up).sum(), given, retain_graph=True) for y in (whole, by_loop))
+    assert all(mine.allclose(other, atol=1e-10) for mine, other in zip(ours, theirs, strict=True))
 
 
 def test_a_one_hot_input_picks_a_row_of_the_table() -> None:

@@ -6,7 +6,7 @@ from torch import Tensor
 from regard.attention import Context, padding
 from regard.attention.location import LocationAware
 from regard.inspection.recording import watch
-from regard.models.bahdanau import recurrent
+from regard.models.recurrent import recurrent
 
 
 def looped(layer: LocationAware, queries: Tensor, states: Tensor, real: int) -> tuple[Tensor, Tensor]:

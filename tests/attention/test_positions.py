@@ -41,11 +41,11 @@ def test_sinusoidal_table_from_the_formula() -> None:
             assert table[t, 2 * i + 1].item() == pytest.approx(math.cos(t / 10000 ** (2 * i / 8)), abs=1e-6)
 
 
-def test_the_variance_of_the_products_sits_in_the_first_components() -> None:
-    """d = 128, distances to 50: nearly all of the variance is in the first ≈ 50 of 128 components."""
-    p = positions.sinusoidal(torch.arange(51), 128)
-    variance = (p[0] * p).var(0) + (p[25] * p).var(0)
-    assert variance[:50].sum() / variance.sum() > 0.9
+def test_the_variance_of_prefix_products_is_four_fifths_at_fifty_components() -> None:
+    """d = 128, distances to 50: Var ⟨p_t^{1…k}, p_t'^{1…k}⟩ at k = 50 is 80 % of that at k = d, as lectured."""
+    p = positions.sinusoidal(torch.arange(51), 128).double()
+    variance = [torch.stack([p[0, :k] @ row[:k] for row in p]).var().item() for k in (50, 128)]
+    assert variance[0] / variance[1] == pytest.approx(0.8, abs=0.02)
 
 
 def test_learned_table_ends_with_a_clear_word() -> None:

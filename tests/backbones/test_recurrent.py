@@ -9,10 +9,11 @@ from torch import nn
 from regard.attention import Context
 from regard.backbones.recurrent import BidirectionalRNN, CausalRNN
 from regard.inputs.embedding import positions_of
-from regard.models.bahdanau import recurrent
 from regard.models.lstm import bilstm
 from regard.models.parts import SCORES
+from regard.models.recurrent import recurrent
 from tests.models.networks import Converter, embedded
+from tests.models.test_parts import FORMULAS, WEIGHTS
 
 CELLS = ["lstm", "gru", "rnn", "forgetting"]
 
@@ -64,24 +65,28 @@ def read_by_loop(encoder: Any, words: torch.Tensor, kind: str) -> tuple[torch.Te
     return states, tuple(hidden) if kind == "lstm" else hidden[0]
 
 
-def by_loop(model: Converter, sources: torch.Tensor, targets: torch.Tensor, kind: str, order: str) -> torch.Tensor:
+def by_loop(model: Converter, sources: torch.Tensor, targets: torch.Tensor, how: dict[str, Any]) -> torch.Tensor:
     """One row at a time, one step at a time. before: w_i(t) = a(h_i, s_(t−1)), s_t = f([e(y_(t−1)); c_t], s_(t−1)).
     after: s_t = f([e(y_(t−1)); o_(t−1)], s_(t−1)), w_i(t) = a(h_i, s_t). Both: o_t = tanh(W [s_t; c_t])."""
     encoder, decoder, logits = model.backbone, model.head.decoder, []
-    score, cell = decoder.glimpse.score, cell_of(decoder.rnn, kind)
+    kind, before = how["cell"], how["order"] == "before"
+    fed = how.get("feeding", not before)
+    cell = cell_of(decoder.rnn, kind)
     for source, target in zip(sources, targets, strict=True):
         states, state = read_by_loop(encoder, model.stem.table(source[source != 0]), kind)
 
         def context(s: torch.Tensor, states: torch.Tensor = states) -> torch.Tensor:
-            q, keys = score.q_proj.weight @ s, [score.k_proj.weight @ h for h in states]
-            e = torch.stack([score.output.weight[0] @ torch.tanh(q + k) for k in keys])
-            return e.softmax(0) @ states
+            if how["attention"] == "mean":
+                return sum(states) / len(states)
+            a = FORMULAS[how["attention"]]
+            scores = torch.stack([a(decoder.glimpse.score, s, h) for h in states])
+            return WEIGHTS[how.get("normaliser", "softmax")](scores) @ states
 
         output, rows = torch.zeros(states.shape[-1]), []
         for token in [2, *target[target != 0][:-1].tolist()]:
-            word = model.head.target.table.weight[token]
-            c = context(state[0] if kind == "lstm" else state) if order == "before" else None
-            state = cell(torch.cat((word, output if c is None else c)), state)
+            given = [model.head.target.table.weight[token], *([output] if fed else [])]
+            c = context(state[0] if kind == "lstm" else state) if before else None
+            state = cell(torch.cat(given if c is None else [*given, c]), state)
             s = state[0] if kind == "lstm" else state
             c = context(s) if c is None else c
             output = torch.tanh(decoder.output_proj(torch.cat((s, c))))
@@ -90,25 +95,38 @@ def by_loop(model: Converter, sources: torch.Tensor, targets: torch.Tensor, kind
     return torch.cat(logits)
 
 
-@pytest.mark.parametrize("both_ways", [True, False])
-@pytest.mark.parametrize("order", ["before", "after"])
-@pytest.mark.parametrize("kind", CELLS)
-def test_each_order_equals_a_loop_over_its_equations_in_values_and_gradients(
-    kind: str, order: str, both_ways: bool
-) -> None:
+ORDERS: list[dict[str, Any]] = [
+    *(
+        {"cell": cell, "order": order, "both_ways": both_ways, "attention": "additive"}
+        for cell in CELLS
+        for order in ("before", "after")
+        for both_ways in (True, False)
+    ),
+    *({"order": order, "feeding": order == "before", "attention": "additive"} for order in ("before", "after")),
+    *({"order": order, "attention": attention} for order in ("before", "after") for attention in ("mean", *SCORES)),
+    *({"order": order, "normaliser": "sigmoid", "attention": "dot"} for order in ("before", "after")),
+]
+
+
+@pytest.mark.parametrize("how", ORDERS, ids=lambda how: ", ".join(map(str, how.values())))
+def test_each_order_equals_a_loop_over_its_equations_in_values_and_gradients(how: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    pair = recurrent(cell=kind, width=8, attention="additive", order=order, both_ways=both_ways, dropout=0.0)
+    how = {"cell": "gru", **how}
+    pair = recurrent(width=8, dropout=0.0, **how)
     model = Converter(pair, 12, 11).double().eval()
     source, target = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0]]), torch.tensor([[4, 5, 3], [6, 3, 0]])
     torch.set_default_dtype(torch.float64)
     try:
-        expected = by_loop(model, source, target, kind, order)
+        expected = by_loop(model, source, target, how)
     finally:
         torch.set_default_dtype(torch.float32)
     found = model.logits(source, target)[target != 0]
     assert found.allclose(expected, atol=1e-10)
     upstream, weights = torch.randn_like(found), [*model.parameters()]
-    ours, theirs = (torch.autograd.grad((y * upstream).sum(), weights) for y in (found, expected))
+    ours, theirs = (
+        torch.autograd.grad((y * upstream).sum(), weights, materialize_grads=True, allow_unused=True)
+        for y in (found, expected)
+    )
     for mine, other in zip(ours, theirs, strict=True):
         assert mine.allclose(other, atol=1e-10)
 

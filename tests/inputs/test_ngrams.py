@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from regard.config import Training
 from regard.inputs.ngrams import Ngrams, codes
-from regard.models.bahdanau import recurrent
+from regard.models.recurrent import recurrent
 from regard.models.transformer import transformer
 from regard.training.optimiser import optimiser
 from tests.inputs.test_words import padded

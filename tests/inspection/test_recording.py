@@ -13,8 +13,8 @@ import regard
 from regard.attention import Cache, Context, Mask, MultiHead, Rolling, Watchable, causal, masks, mixing, positions
 from regard.attention.equation import AnyMask
 from regard.backbones.transformer import Encoder
-from regard.models.bahdanau import recurrent
 from regard.models.pair import Pair
+from regard.models.recurrent import recurrent
 from regard.models.transformer import transformer
 from regard.models.transformer_xl import transformer_xl
 from regard.models.xlnet import xlnet

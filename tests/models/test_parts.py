@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,13 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Context, MultiHead
-from regard.attention.multihead import unfused
+from regard.attention.multihead import Pieces, unfused
+from regard.attention.scores import Additive
 from regard.models.bert import bert
 from regard.models.encoder import encoder
 from regard.models.gpt import gpt
 from regard.models.parts import NORMALISERS, SCORES, AttentionParts
+from regard.models.speech import conformer
 from regard.models.transformer import transformer
+from regard.models.vit import vit
 from regard.outputs.classify.head import pool
+from tests.models.networks import embedded
 
 FORMULAS: dict[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
     "dot": lambda _, q, k: q @ k,
@@ -107,32 +112,101 @@ def test_positions_come_in_at_the_first_layer_or_at_every_layer(way: str, layers
     expected = [True, layers == "every", layers == "every"]
     assert (inside if way == "heads" else before) == expected
     assert not any(before if way == "heads" else inside)
-    x, where = torch.randn(1, 5, 8), torch.arange(5)
-    y, shown = x if stem.place is None else stem.place(x, where), x
-    found = backbone(Context(y, where)).values
+    x, where = torch.randn(1, 5, 8, dtype=torch.float64, requires_grad=True), torch.arange(5)
+    first, backbone = stem.place and stem.place.double(), backbone.double()
+    found = backbone(Context(x if first is None else first(x, where), where)).values
+    waves = [f(t / 10000 ** (2 * i / 8)) for t in where.double() for i in range(4) for f in (torch.sin, torch.cos)]
+    p, shown = torch.stack(waves).view(5, 8), x
     for number, layer in enumerate(backbone.layers):  # by hand
-        place = stem.place if number == 0 else layer.place
-        p = torch.stack([f(t / 10000 ** (2 * i / 8)) for t in where for i in range(4) for f in (torch.sin, torch.cos)])
-        p = p.view(5, 8)
+        place = layer.place if number else first
         if place is not None:
             shown = shown + p if way == "added" else place.join(torch.cat((shown, p.unsqueeze(0)), -1))
         inner = layer.around_attention.enter(shown)
         added = None
-        if layer.attention.rotate is not None:
-            added = layer.attention.rotate.table(where)
-        looked = by_loop(layer.attention, inner[0], AttentionParts(), added)
-        shown = shown + looked
+        if layer.attention.rotate is not None:  # half as wide: the sinusoids of a head
+            waves = [
+                f(t / 10000 ** (2 * i / 4)) for t in where.double() for i in range(2) for f in (torch.sin, torch.cos)
+            ]
+            added = torch.stack(waves).view(5, 4)
+        shown = shown + by_loop(layer.attention, inner[0], AttentionParts(), added)
         shown = shown + layer.feed(layer.around_feed.enter(shown))
-    assert found.allclose(backbone.norm(shown), atol=1e-5)
+    expected = backbone.norm(shown)
+    assert found.allclose(expected, atol=1e-6)  # positions are 32 bits
+    same_gradients(found, expected, [x, *backbone.parameters(), *(first.parameters() if first else ())])
 
 
-@pytest.mark.parametrize("build", [gpt, bert, transformer], ids=["gpt", "bert", "transformer"])
-def test_every_builder_takes_the_parts(build: Callable[..., Any]) -> None:
-    length = {"gpt": {"context": 9}, "bert": {"length": 9}}.get(build.__name__, {})
+def same_gradients(found: Tensor, expected: Tensor, learned: list[Tensor], atol: float = 1e-5) -> None:
+    upstream = torch.randn_like(found)
+    ours, theirs = (
+        torch.autograd.grad((y * upstream).sum(), learned, allow_unused=True, materialize_grads=True, retain_graph=True)
+        for y in (found, expected)
+    )
+    assert any(float(mine.abs().max()) > 0.1 for mine in ours)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.allclose(other, atol=atol)
+
+
+STACKS: dict[str, Callable[..., Any]] = {
+    "encoder": partial(encoder, length=9),
+    "gpt": partial(gpt, context=9),
+    "bert": partial(bert, length=9),
+    "conformer": partial(conformer, length=9, kernel=3),
+}
+
+
+@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("way", ["added", "concatenated", "heads"])
+@pytest.mark.parametrize("layers", ["first", "every"])
+def test_every_stack_takes_a_table_at_its_first_layer_or_at_every_one(name: str, way: str, layers: str) -> None:
+    """p_t, from the table itself, is brought into what each layer reads by hand; each layer is then called without."""
+    torch.manual_seed(0)
+    how = {"position": "learned", "position_way": way, "position_layers": layers, "dropout": 0.0}
+    stem, backbone = STACKS[name](layers=3, width=8, hidden=8, heads=2, **how)
+    network, backbone = embedded((stem, backbone), 12)[0].double(), backbone.double()
+    ids, where = torch.tensor([[5, 6, 7, 8]]), torch.arange(4)
+    x = network(ids, where)
+    found = backbone(Context(x, where)).values
+    inside = [layer.attention.rotate is not None for layer in backbone.layers]
+    assert inside == [way == "heads", *[way == "heads" and layers == "every"] * 2]
+    given = [*network.parameters(), *backbone.parameters()]
+    shown, mask = x, backbone.mask.at(where)
+    for number, layer in enumerate(backbone.layers):
+        place, layer.place = layer.place, None
+        assert (place is not None) == (way != "heads" and layers == "every" and number > 0)
+        if place is not None:
+            p = place.table.table[:4].unsqueeze(0)
+            shown = shown + p if way == "added" else place.join(torch.cat((shown, p), -1))
+        shown = layer(shown, None, where, mask)[0]
+    same_gradients(found, backbone.ended(shown), given, atol=1e-9)
+    assert found.allclose(backbone.ended(shown), atol=1e-10)
+
+
+@pytest.mark.parametrize("way", ["added", "concatenated", "heads"])
+def test_the_embedding_of_bert_has_positions_as_they_come_in(way: str) -> None:
+    """LayerNorm(E + P + S), LayerNorm(g([E + S; P])), or LayerNorm(E + S)."""
+    torch.manual_seed(0)
+    stem, _ = bert(layers=1, width=8, hidden=8, heads=2, length=9, dropout=0.0, position="sinusoidal", position_way=way)
+    embedding, ids, where = stem.whole(12), torch.tensor([[2, 5, 3, 6, 3]]), torch.arange(5)
+    e, s = embedding.table.weight[ids], embedding.segments.weight[torch.tensor([[0, 0, 0, 1, 1]])]
+    waves = [f(t / 10000 ** (2 * i / 8)) for t in where for i in range(4) for f in (torch.sin, torch.cos)]
+    p = torch.stack(waves).view(1, 5, 8)
+    x = {"added": lambda: e + s + p, "heads": lambda: e + s}.get(
+        way, lambda: embedding.joined.join(torch.cat((e + s, p), -1))
+    )()
+    found, expected = embedding(ids, where), embedding.norm(x)
+    assert found.allclose(expected, atol=1e-5)
+    same_gradients(found, expected, [*embedding.parameters()])
+
+
+@pytest.mark.parametrize("name", [*STACKS, "transformer", "vit"])
+def test_every_builder_takes_the_parts(name: str) -> None:
+    build = {**STACKS, "transformer": transformer, "vit": vit}[name]
     how = {"score": "additive", "normaliser": "relu", "heads_see": "piece", "key_width": 3, "value_width": 5}
-    made = build(layers=2, width=8, hidden=8, heads=2, **length, **how)
+    position = {} if name == "vit" else {"position": "learned"}
+    made = build(layers=2, width=8, hidden=8, heads=2, **how, **position)
     found = [m for part in made if isinstance(part, nn.Module) for m in part.modules() if isinstance(m, MultiHead)]
-    assert len(found) == (6 if build is transformer else 2)
+    assert len(found) == (6 if name == "transformer" else 2)
+    assert all(isinstance(m.attention.score, Additive) and isinstance(m.q_proj, Pieces) for m in found)
     assert all(m.output_proj.in_features == 10 and m.attention.normalise is NORMALISERS["relu"] for m in found)
 
 

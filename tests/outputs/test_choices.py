@@ -44,20 +44,24 @@ def test_a_choice_has_the_sum_of_the_log_probabilities_of_its_elements(kind: str
         assert [score for _, score in answer.ranked] == sorted(found.values(), reverse=True)
 
 
-def test_a_published_gpt2_ranks_as_transformers_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", [None, "the dog ran\nthe dog sat\n"], ids=["zero-shot", "few-shot"])
+def test_a_published_gpt2_ranks_as_transformers_does(before: str | None, tmp_path: Path) -> None:
     theirs = published.gpt2(tmp_path / "gpt2")
     model = huggingface.take_up(tmp_path / "gpt2", tmp_path / "run")
     prompt, choices = "the cat", [" sat", " ran on", " mat"]
     out = io.StringIO()
-    predict(model, iter([[prompt]]), {"choices": ",".join(choices), "seed": 1}, out, as_json=True)
+    shots = {} if before is None else {"before": before}
+    predict(model, iter([[prompt]]), {"choices": ",".join(choices), "seed": 1, **shots}, out, as_json=True)
     ranked = json.loads(out.getvalue())["answers"]
     output, tokens = model.task.output, model.task.input.alphabet
+    assert sorted(each["text"] for each in ranked) == sorted(choices)
     for each in ranked:
-        before, ids = (output.prompt(model.task.input, prompt + more) for more in ("", each["text"]))
+        given = (before or "") + prompt
+        known, ids = (output.prompt(model.task.input, given + more) for more in ("", each["text"]))
         rows = torch.tensor([[tokens.rows[id] for id in ids]])
         with torch.no_grad():
             log_p = theirs(rows).logits[0].log_softmax(-1)
-        score = sum(float(log_p[t - 1, rows[0, t]]) for t in range(len(before), len(ids)))
+        score = sum(float(log_p[t - 1, rows[0, t]]) for t in range(len(known), len(ids)))
         assert each["score"] == pytest.approx(score, abs=1e-4)
 
 

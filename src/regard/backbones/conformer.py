@@ -38,11 +38,14 @@ class ConvolutionModule(nn.Module):
 
 
 class ConformerLayer(nn.Module):
-    """Four parts, each with a path around it. `halo` is how far its convolution reaches on either side."""
+    """Four parts, each with a path around it. `halo` is how far its convolution reaches on either side; `place` brings
+    positions into what the layer reads."""
 
-    def __init__(self, attention: Layer, width: int, hidden: int, kernel: int, dropout: float) -> None:
+    def __init__(
+        self, attention: Layer, width: int, hidden: int, kernel: int, dropout: float, place: nn.Module | None = None
+    ) -> None:
         super().__init__()
-        self.halo = kernel // 2
+        self.halo, self.place = kernel // 2, place
         self.before, self.after = (FeedForward(width, hidden, dropout, silu) for _ in range(2))
         self.attention, self.convolution = attention, ConvolutionModule(width, kernel, dropout)
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(5))
@@ -60,6 +63,7 @@ class ConformerLayer(nn.Module):
             raise ValueError("a Conformer layer reads a whole row: it takes neither a context nor a state")
         before, around, middle, after, end = self.norms
         real = (default_positions(positions, x.shape[1], x) >= 0).expand(x.shape[:2])
+        x = x if self.place is None else self.place(x, positions)
         x = x + 0.5 * self.dropout(self.before(before(x)))
         x = x + self.dropout(self.attention(around(x), None, positions, mask)[0])
         x = x + self.dropout(self.convolution(middle(x), real))

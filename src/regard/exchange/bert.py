@@ -117,6 +117,8 @@ def refuse(config: FillSettings) -> None:
     """Refuse what BERT cannot express."""
     unless(config.model.kind == "bert", config, "model.kind", KIND.architecture, "it is another network")
     refuse_parts(config, KIND.architecture)
+    learned = getattr(config.model, "position", "") == "learned"
+    unless(learned, config, "model.position", KIND.architecture, "it learns a table of positions")
     unless(config.model.norm == "post", config, "model.norm", KIND.architecture, "it normalises after each part (post)")
 
 

@@ -20,17 +20,28 @@ from regard.text.tokenizer import END, PAD
 
 class BertEmbedding(nn.Module):
     """LayerNorm(E[id] + P[position] + S[segment]), then dropout. Segments tell the sentences of a pair apart: START A
-    END is segment 0, B END segment 1 (Devlin et al. 2019, 3)."""
+    END is segment 0, B END segment 1 (Devlin et al. 2019, 3).
 
-    def __init__(self, size: int, width: int, length: int, segments: int, dropout: float, epsilon: float) -> None:
+    `place` is what brings positions in: P added, as published, or joined as g([E[id] + S[segment]; P[position]]), or
+    nothing, where they come in inside the layers.
+    """
+
+    def __init__(
+        self, size: int, width: int, place: nn.Module | None, segments: int, dropout: float, epsilon: float
+    ) -> None:
         super().__init__()
         self.table = nn.Embedding(size, width, padding_idx=PAD)
-        self.places, self.segments = positions.LearnedTable(length, width), nn.Embedding(segments, width)
+        self.places = place.table if isinstance(place, positions.Added) else None
+        self.joined = place if isinstance(place, positions.Concatenated) else None
+        self.segments = nn.Embedding(segments, width)
         self.norm, self.dropout = nn.LayerNorm(width, epsilon), Dropout(dropout)
 
     def forward(self, ids: Tensor, positions: Tensor, segments: Tensor | None = None) -> Tensor:
-        segment = self.segments(self.segments_of(ids) if segments is None else segments)
-        embedded: Tensor = self.dropout(self.norm(self.table(ids) + self.places(positions) + segment))
+        x: Tensor = self.table(ids)
+        x = x if self.places is None else x + self.places(positions)
+        x = x + self.segments(self.segments_of(ids) if segments is None else segments)
+        x = x if self.joined is None else self.joined(x, positions)
+        embedded: Tensor = self.dropout(self.norm(x))
         return embedded
 
     def segments_of(self, ids: Tensor) -> Tensor:
@@ -48,6 +59,7 @@ def bert(
     length: int,
     dropout: float = 0.1,
     norm: str = "post",
+    position: str = "learned",
     segments: int = 2,
     more: int = 0,
     activation: Callable[[Tensor], Tensor] = gelu,
@@ -58,13 +70,15 @@ def bert(
     `parts` are more fields of AttentionParts and of Mechanism."""
 
     def embedding(size: int) -> BertEmbedding:
-        made = BertEmbedding(size + more, width, length, segments, dropout, epsilon)
+        made = BertEmbedding(size + more, width, those.before(0, length, width), segments, dropout, epsilon)
         first_weights(made)
         return made
 
-    how, made = chosen(**parts)
-    attentions = how.layers(layers, width, heads, made, length=length)
-    blocks = stack(attentions, width, hidden, dropout, norm=norm, activation=activation, epsilon=epsilon)
+    how, those = chosen(position=position, **parts)
+    attentions = how.layers(layers, width, heads, those, length=length)
+    places = [None, *how.places(layers, width, those, length=length)[1:]]
+    settings: dict[str, Any] = {"norm": norm, "activation": activation, "epsilon": epsilon, "places": places}
+    blocks = stack(attentions, width, hidden, dropout, **settings)
     encoder = encoder_over(*blocks, how, width)
     if norm != "deep":
         first_weights(encoder)

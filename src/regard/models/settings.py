@@ -399,7 +399,7 @@ class TransformerEncoderKind(Placed):
     window: Window = None
 
 
-class ConformerKind(Equation):
+class ConformerKind(Placed):
     """A Conformer: attention and convolution (Gulati et al. 2020)."""
 
     products: ClassVar[int] = 7
@@ -441,10 +441,11 @@ class WindowKind(Kind):
         return self.width * self.hidden * (2 * self.radius + 2)
 
 
-class BertKind(Equation):
+class BertKind(Placed):
     """BERT: an encoder that reads START, the tokens, END."""
 
     kind: Literal["bert"] = Field("bert", description="which network")
+    position: PositionKind = Field("learned", description="position encoding")
 
 
 class GptEncoderKind(Placed):

@@ -31,9 +31,12 @@ def conformer(
     AttentionParts and of Mechanism."""
     how, parts = chosen(position=position, window=window, **more)
     attentions = how.layers(layers, width, heads, parts, length=length)
-    blocks = [ConformerLayer(attention, width, hidden, kernel, dropout) for attention in attentions]
-    place = parts.before(0, length, width)
-    return Stem(width, place, dropout, scale=False), encoder_over(blocks, None, how, width)
+    first, *places = how.places(layers, width, parts, length=length)
+    blocks = [
+        ConformerLayer(attention, width, hidden, kernel, dropout, place)
+        for attention, place in zip(attentions, [None, *places], strict=True)
+    ]
+    return Stem(width, first, dropout, scale=False), encoder_over(blocks, None, how, width)
 
 
 def pyramid(*, cell: str, width: int, halvings: int, dropout: float = 0.1) -> tuple[Stem, Pyramid]:

@@ -167,10 +167,19 @@ def override(given: Config, settings: list[str]) -> Config:
             section = section.get(name) if isinstance(section, dict) else None
         if not isinstance(section, dict) or last not in section:
             raise UserError(f"--set {setting}: {_unknown(key, list(keys_of(found)), given.task)}")
-        section[last] = parsed
+        section[last] = value if parsed is not None and _is_text(given, path, last) else parsed
     changed = make(found, "--set")
     _refuse_giant(changed, "--set")
     return changed
+
+
+def _is_text(given: Config, path: list[str], name: str) -> bool:
+    """Return True for a setting that holds a text: `yes` and `1` may be names of labels."""
+    section: Any = given
+    for part in path:
+        section = getattr(section, part)
+    field = type(section).model_fields.get(name)
+    return field is not None and field.annotation in (str, str | None)
 
 
 def refuse_too_large(made: Config, where: str, each: int) -> None:

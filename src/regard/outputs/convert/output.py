@@ -38,11 +38,11 @@ from regard.inspection.recording import Seen, attentions
 from regard.inspection.view import Drawing, View, joined, refuse_unseeable
 from regard.layers.dropout import Dropout
 from regard.layers.stem import Marks
-from regard.models.bahdanau import recurrent
 from regard.models.convolution import convs2s
 from regard.models.encoders import encoder_of
 from regard.models.pair import Pair
 from regard.models.picture_settings import TellKind
+from regard.models.recurrent import recurrent
 from regard.models.settings import ConvolutionPair, OwnEncoder, TransformerPair
 from regard.models.show_attend_tell import show_attend_tell
 from regard.models.transformer import transformer
@@ -230,10 +230,10 @@ class Convert(Supervised[Conversions], Learns, Settles, Refuses, Joins, Invarian
     # ---- answers --------------------------------------------------------------------------------------------------
 
     def refuse(self, passes: Passes, source: Any, how: Search) -> None:
-        text, table = passes.input.text(source), passes.network.longest
+        text, table, written = passes.input.text(source), passes.network.reads, passes.network.writes
         held = "the learned position table holds positions 0 to"
-        if table is not None and how.longest >= table:
-            raise UserError(f"longest is {how.longest:,}, but {held} {table - 1}.")
+        if written is not None and how.longest >= written:
+            raise UserError(f"longest is {how.longest:,}, but {held} {written - 1}.")
         most = self.longest if table is None else min(self.longest, table - len(passes.input.marks))
         if (passes.input.alphabet is not None and len(text) <= most) or (
             count := passes.length(passes.input.encode([source])[0])
