@@ -23,7 +23,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -147,16 +146,6 @@ class Tokenizer(ABC):
         names = [*SPECIALS, *(f"{SPACE}{number}" for number in range(size - len(SPECIALS)))]
         vocabulary = {name: number for number, name in enumerate(names)}
         return LearnedTokenizer(_assemble(models.BPE(vocabulary, [], unk_token=SPECIALS[UNKNOWN]), "bpe"), "bpe")
-
-    def unknown_rate(self, texts: Iterable[str]) -> float:
-        """Return the share of tokens that are unknown."""
-        total = unknown = 0
-        iterator = iter(texts)
-        while batch := list(islice(iterator, 10_000)):
-            for ids in self.encode_batch(batch):
-                total += len(ids)
-                unknown += ids.count(UNKNOWN)
-        return unknown / total if total else 0.0
 
     def save(self, path: Path | str) -> None:
         """Write `tokenizer.json`, whole or not at all."""
