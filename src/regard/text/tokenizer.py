@@ -466,17 +466,20 @@ def choose_level(texts: Iterable[str]) -> tuple[str, str]:
     if rows >= 0.5 and short >= 0.9 and len(symbols) <= max(100, total / 10):
         return (
             "symbols",
-            f"{short:.0%} of the space-separated parts have 1 to 3 characters, {len(symbols):,} distinct.",
+            f"symbols between spaces: {short:.0%} of them have 1 to 3 characters, {len(symbols):,} distinct.",
         )
     between = statistics.median(len(head.split()) for head in heads)
     length = statistics.median(map(len, heads))
     if between > 4:
-        return "bpe", f"The texts are sentences: half of them have {between:g} words or more."
+        return "bpe", f"sub-words, as the texts are sentences: half of them have {between:g} words or more."
     # Where no blanks are written, letters tell how much there is to read, and the marks at the end of sentences.
     words = statistics.median(map(scripts.count_words, heads))
     if words > 4 or 2 * sum(map(scripts.is_sentence, heads)) > len(heads):
-        return "bpe", f"The texts are sentences without spaces: half of them have {length:g} characters or more."
+        return (
+            "bpe",
+            f"sub-words, as the texts are sentences without spaces: half of them have {length:g} characters or more.",
+        )
     return (
         "characters",
-        f"Half of the texts have at most {between:g} word{'s' * (between != 1)} and {length:g} characters.",
+        f"characters: half of the texts have at most {between:g} word{'s' * (between != 1)} and {length:g} characters.",
     )
