@@ -91,6 +91,8 @@ WRONG = {
     ("index.md#the-mechanism", "nothing.md#no"): "result: there is no file nothing.md",
     ("# A1. Memory", "# Memory"): "expected the heading '# A1. Memory'",
     ("row: A1", "row: A2"): "row A2 does not begin the file's name",
+    ("row: A1", "row: A13"): "row A13 does not begin the file's name",
+    ("row: A1\n", "row: a1\n"): "row a1: expected one of A1 to A12, B1 to B8,",
     ("py dot -->", "py dots -->"): "src/regard/attention/scores.py: there is no 'dots' in it",
     ("<!-- source: src/regard/attention/scores.py dot -->\n", ""): "no line of the source is shown",
 }
@@ -116,6 +118,7 @@ def test_front_matter_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     page = tmp_path / "a1-memory.md"
     for text, fault in {
         "# A1": "expected front matter",
+        "---\n---\n# A1": "lacks row, title",
         PAGE.replace('"n/a: exact"', "n/a: exact"): "is no YAML",
         PAGE.replace("paper: nobody 2026\n", ""): "lacks paper",
     }.items():

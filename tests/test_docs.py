@@ -173,6 +173,12 @@ def test_what_a_picture_says_of_itself_is_checked(software: str, command: str, f
     assert found is None if fault is None else found is not None and fault in found
 
 
+def test_the_citation_is_of_this_version() -> None:
+    cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    assert cited is not None
+    assert cited[1] == regard.__version__
+
+
 # ---- the checks themselves ----------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ GROUPS = {
     "D": ("Tasks", 7),
     "E": ("What people look at", 9),
 }
+ROWS = [f"{group}{number}" for group, (_, count) in GROUPS.items() for number in range(1, count + 1)]
 CELLS = ("code", "test", "command", "picture", "result")
 LONGEST = 60  # lines of a page below its front matter
 REASONS = {
@@ -60,7 +61,7 @@ def entry(page: Path) -> Entry:
     if len(parts) < 3 or parts[0]:
         raise ValueError(f"{name(page)}: expected front matter between two lines of three hyphens at its top")
     try:
-        found: dict[str, Any] = yaml.safe_load(parts[1])
+        found: dict[str, Any] = yaml.safe_load(parts[1]) or {}
     except yaml.YAMLError as fault:
         raise ValueError(f"{name(page)}: the front matter is no YAML ({' '.join(str(fault).split())})") from fault
     missing = [key for key in ("row", "title", "paper", *CELLS) if not found.get(key)]
@@ -78,8 +79,7 @@ def entry(page: Path) -> Entry:
 def missing(entries: list[Entry]) -> list[str]:
     """Return a sentence for each row without a page, and for each that has two."""
     rows = [each.row for each in entries]
-    wanted = [f"{group}{number}" for group, (_, count) in GROUPS.items() for number in range(1, count + 1)]
-    without = [f"row {row} has no page" for row in wanted if row not in rows]
+    without = [f"row {row} has no page" for row in ROWS if row not in rows]
     return without + [f"row {row}: {rows.count(row)} pages" for row in sorted(set(rows)) if rows.count(row) > 1]
 
 
@@ -96,8 +96,9 @@ def faults(each: Entry) -> list[str]:
 def _form(each: Entry) -> Iterator[str]:
     if not each.page.name.startswith(f"{each.row.lower()}-"):
         yield f"row {each.row} does not begin the file's name"
-    if each.row[0] not in GROUPS:
-        yield f"row {each.row}: expected one of {', '.join(GROUPS)} and a number"
+    if each.row not in ROWS:
+        known = ", ".join(f"{group}1 to {group}{count}" for group, (_, count) in GROUPS.items())
+        yield f"row {each.row}: expected one of {known}"
     if f"\n# {each.row}. {each.title}\n" not in each.text:
         yield f"expected the heading '# {each.row}. {each.title}'"
     if (count := len(each.text.split("---\n", 2)[2].splitlines())) > LONGEST:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.commands import demo
+from regard.commands import demo, show
+from regard.runs.model import load
 
 
 def test_it_says_how_well_it_reads_draws_where_it_looked_and_asks_for_more_time_if_that_is_little(
@@ -23,3 +24,21 @@ def test_it_says_how_well_it_reads_draws_where_it_looked_and_asks_for_more_time_
         assert (tmp_path / "a run" / "pictures" / name).stat().st_size > 1000
     arrows = [line for line in said.splitlines() if line.startswith("  ") and " → " in line]
     assert len(arrows) >= 5
+
+
+def test_a_model_that_writes_nothing_yet_is_shown_where_it_looks_for_the_right_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(Path(__file__).parents[1] / "runs" / "old" / "convert_recurrent")
+    silent, say = {"dea"}, model.predict
+    monkeypatch.setattr(model, "predict", lambda texts: ["" if text in silent else say([text])[0] for text in texts])
+    asked, calls, really = {"dea": "DEA", "cc": "CC"}, [], show.show
+    monkeypatch.setattr(
+        show, "show", lambda *given, **how: calls.append((given[1], how["answer"])) or really(*given, **how)
+    )
+    show.show_answered(model, asked, tmp_path / "page.html")
+    silent.add("cc")
+    show.show_answered(model, asked, tmp_path / "page.html")
+    show.show_answered(model, asked, tmp_path / "one.png", grid=True)
+    assert calls == [(["cc"], None), (["dea"], "DEA"), (["dea"], "DEA")]
+    assert (tmp_path / "one.png").stat().st_size > 1000

@@ -319,7 +319,7 @@ CASES: dict[str, Case] = {
     "three plain texts, one with bullets": Case({"a.txt": "".join(f"{p}\n" for p in P), "b.txt": "".join(f"- {p}\n" for p in P), "c.txt": "".join(f"{p}\n" for p in P)}, "continue", "text", count=240),
     "two tables": Case({"a.tsv": TSV, "b.tsv": lines(reviews(40, 1), "{}\t{}")}, "classify", "tsv", count=120),
     "a table and a text": Case({"a.tsv": TSV, "b.txt": "".join(f"{p}\n" for p in P), "c.tsv": TSV}, says="b.txt does not hold labelled texts"),
-    "tables of two forms": Case({"a.tsv": TSV, "b.csv": written(R, ("text", "label"))}, says="have different forms"),
+    "tables of two forms": Case({"a.tsv": TSV, "b.csv": written(R, ("text", "label"))}, says="have different formats"),
     # ---- plain text
     "plain text": one("a.txt", "".join(f"{p}\n" for p in P), "continue", "text", "80 lines: plain text", count=80),
     "one long line": one("a.txt", " ".join(P), "continue", "text", "holding out the last", count=19),

@@ -6,7 +6,20 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.data.check import check_pairs
+from regard.data.check import DataReport, Part, check_parts
+from regard.data.reading import read_examples
+from regard.data.recognition import recognise, recognise_like
+
+
+def check_pairs(
+    paths: list[Path], test_paths: list[Path] | None = None, task: str | None = None, encoding: str = "utf-8"
+) -> DataReport:
+    form = recognise(paths, task, encoding)
+    test = [Part("test", test_paths, recognise_like(test_paths, form, encoding))] if test_paths else []
+    return check_parts(
+        Part("training", paths, form), test, encoding,
+        lambda paths, form, report, encoding: read_examples(paths, report, form, encoding),
+    )  # fmt: skip
 
 
 def words(generator: random.Random, number: int) -> str:

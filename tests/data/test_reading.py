@@ -134,7 +134,7 @@ REFUSED = [
     (["wide"], 'expected source and target, found 5 columns ."a", "b", "c", "d", "e".*Try --columns source=1,target=2'),
     (["three"], "found 3 columns.* or name two of them source and target in the first line\\.$"),
     (["three.csv"], "found 3 columns .word:.* Try --columns source=word,target=ipa\\.$"),
-    (["tsv", "dictionary"], "different forms"),
+    (["tsv", "dictionary"], "different formats"),
     (["tsv", "tsv", "lines"], "lines does not hold pairs"),
 ]
 

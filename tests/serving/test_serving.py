@@ -388,7 +388,7 @@ def reload_that_fails(server: Server, run: Path) -> None:
     whole = (run / "model.safetensors").read_bytes()
     (run / "model.safetensors").write_bytes(b"damaged")
     server.process.send_signal(signal.SIGHUP)
-    server.until_said("the runs were not loaded anew, and the old ones stay")
+    server.until_said("the runs could not be reloaded, and the old ones stay")
     assert ask(server, "changed", "a good film").status_code == 200
     assert {*before} <= {*server.workers()}
     for worker in before:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -22,12 +23,23 @@ def run(*command: object, folder: Path) -> str:
     return done.stdout
 
 
+def packed(archive: Path) -> set[str]:
+    with tarfile.open(archive) as opened:
+        return {name.partition("/")[2] for name in opened.getnames()}
+
+
+def tracked() -> set[str]:
+    """The files of the project; data, runs and installed peers are not among them."""
+    return {name for name in run("git", "ls-files", folder=ROOT).splitlines() if not name.startswith(".ci/")}
+
+
 @pytest.mark.timeout(3600)
 def test_installs_and_works_without_the_repository(tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", tmp_path / "builder", folder=tmp_path)
     run(tmp_path / "builder/bin/pip", "install", "-q", "hatchling", folder=tmp_path)
     run(tmp_path / "builder/bin/hatchling", "build", "-d", tmp_path / "dist", folder=ROOT)
     (wheel,), (archive,) = (tmp_path / "dist").glob("*.whl"), (tmp_path / "dist").glob("*.tar.gz")
+    assert packed(archive) == tracked() | {"PKG-INFO"}
 
     run(sys.executable, "-m", "venv", tmp_path / "clean", folder=tmp_path)
     pip, regard = tmp_path / "clean/bin/pip", tmp_path / "clean/bin/regard"

@@ -202,8 +202,6 @@ def test_unknowns() -> None:
     assert tokenizer.encode("a x c")[1] == UNKNOWN
     assert tokenizer.decode(tokenizer.encode("a x c")) == "a ⁇ c"
     assert tokenizer.pieces("a x c") == ["a", "x", "c"]
-    assert tokenizer.unknown_rate(["a x", "b c"]) == 0.25
-    assert tokenizer.unknown_rate([]) == 0
     assert Tokenizer.train(["ab"], "bpe").decode([10_000]) == "⁇"
     assert Tokenizer.train(["ab"], "characters").encode("a\ud800") == [4, UNKNOWN]  # half a surrogate pair
 

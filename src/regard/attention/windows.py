@@ -43,8 +43,8 @@ class Windows(Mask):
 
     @cached_property
     def allowed(self) -> Tensor | None:
-        """Who may look at whom in each window, (windows, side², side²): places that the shift has brought together from
-        opposite edges may not, and nobody looks at padding. None where everything is allowed."""
+        """Pairs that may look at each other in each window, (windows, side², side²): not places that the shift has
+        brought together from opposite edges, and nobody looks at padding. None where everything is allowed."""
         rows, columns = self.padded
         down, along = (_block(torch.arange(length), self.side, self.shift) for length in (rows, columns))
         region = down[:, None] * (columns + 2) + along[None]

@@ -110,7 +110,7 @@ class ConvolutionDecoderLayer(nn.Module):
 
 
 def _nothing() -> tuple[Tensor, Tensor]:
-    raise ValueError("a memory is fixed: it has nothing to grow from")
+    raise ValueError("a memory is fixed: expected a state that was begun with a context, found one that grows")
 
 
 class ConvolutionDecoder(nn.Module):

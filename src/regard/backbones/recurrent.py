@@ -157,7 +157,9 @@ class Glimpse(nn.Module):
 
 
 def _nothing_new() -> tuple[Tensor, Tensor]:
-    raise ValueError("a glimpse looks at a context: its state is fixed, and a growing one has nothing to grow from")
+    raise ValueError(
+        "a glimpse looks at a fixed context: expected a state that was begun with one, found one that grows"
+    )
 
 
 class FirstHidden(nn.Module):

@@ -59,7 +59,7 @@ class TwoStream(nn.Module):
     def _mask(rule: Mask | Edges, positions: Tensor, order: Tensor, targets: Tensor) -> Tensor:
         """Return (n + targets, n), with (batch, 1) before it where rows differ: built once for all layers."""
         if isinstance(rule, Edges):
-            raise ValueError("two streams need a rule about positions, and edges are none: choose another model.kind")
+            raise ValueError("two streams need a mask of positions, found edges: choose another model.kind")
         content = (rule & permutation(order)).on(positions, positions).rows(positions)
         query = (rule & permutation(order, itself=False)).on(targets, positions).rows(targets)
         rows = torch.broadcast_shapes(content.shape[:-2], query.shape[:-2])

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from regard import pictures
 from regard.commands import dates
 from regard.commands.dates import DateExample
-from regard.commands.show import show
+from regard.commands.show import show_answered
 from regard.runs import settings
 from regard.runs.folder import quoted, refuse_unwritable
 from regard.runs.model import Model
@@ -71,10 +71,11 @@ def demonstrate(run: Path, minutes: float) -> None:
             f"That is not much: only {_history(run)[-1]['step']} steps fitted into {minutes:g} minutes: this machine "
             f"is slow or busy. Give it more: {command} demo -o {quoted(run)} --minutes {4 * minutes:g}"
         )
-    text = min((e.text for e in found.test if e.locale in ("fr", "ru")), key=lambda text: abs(len(text) - 24))
+    one = min((e for e in found.test if e.locale in ("fr", "ru")), key=lambda e: abs(len(e.text) - 24))
+    some = {e.text: e.iso for e in _one_each(found.test)[:12]}
     (run / "pictures").mkdir(exist_ok=True)
-    picture = show(model, [text], run / "pictures" / "alignment.png")
-    page = show(model, [e.text for e in _one_each(found.test)[:12]], run / "pictures" / "alignment.html")
+    picture = show_answered(model, {one.text: one.iso}, run / "pictures" / "alignment.png")
+    page = show_answered(model, some, run / "pictures" / "alignment.html")
     losses = [(entry["step"], entry["exact_match"]) for entry in _history(run)]
     curve = pictures.curves(
         [s for s, _ in losses], {"exact match": [v for _, v in losses]}, "step", "% of held-out dates read"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.commands.show import show
+from regard.commands.show import show_answered
 from regard.runs import settings
 from regard.runs.folder import quoted, refuse_unwritable
 from regard.runs.model import Model
@@ -185,11 +185,9 @@ def _report(
     pictures = model.folder / "pictures"
     pictures.mkdir(exist_ok=True)
     longest = max(range(min(50, len(tests))), key=lambda i: len(tests[i][0]))
-    # A model that writes nothing yet is shown where it would look for the right text.
-    right_text = None if answers[longest] else tests[longest][0]
-    picture = show(model, [str(paths[longest])], pictures / "heard.png", answer=right_text)
-    heard = [str(path) for path, answer in zip(paths, answers, strict=True) if answer][:8]
-    page = show(model, heard, pictures / "heard.html") if heard else picture
+    picture = show_answered(model, {str(paths[longest]): tests[longest][0]}, pictures / "heard.png")
+    some = {str(path): text for path, (text, _) in zip(paths[:8], tests, strict=False)}
+    page = show_answered(model, some, pictures / "heard.html")
     print(f"\nWhere each character was heard: {picture} and, to listen to, {page}")
     print("What to try next:")
     print(f"  regard predict {quoted(model.folder)} {quoted(paths[0])} --alignment hard     # with times")

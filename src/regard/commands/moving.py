@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw
 
 from regard.commands import scenes
 from regard.commands.scenes import COLOURS, FINE, SHAPES, UNSEEN, Thing, draw_thing, shade
-from regard.commands.show import show
+from regard.commands.show import show_answered
 from regard.runs.folder import quoted, refuse_unwritable
 from regard.runs.model import Model
 from regard.training.progress import Progress
@@ -128,9 +128,9 @@ def _report(
         print(f"That is little for {minutes:g} minutes: this machine is slow or busy. Give it more with --minutes.")
     folder = model.folder / "pictures"
     folder.mkdir(exist_ok=True)
-    asked = [f"{files['test']}/{number:05d}.webp" for number in range(8)]
-    picture, page = show(model, asked[:1], folder / "words.png"), show(model, asked, folder / "words.html")
+    asked = {f"{files['test']}/{number:05d}.webp": each.caption for number, each in enumerate(test[:8])}
+    picture, page = (show_answered(model, asked, folder / name) for name in ("words.png", "words.html"))
     print(f"\nWhere each word looked: {picture} and, to hover over, {page}")
     print("What to try next:")
-    print(f"  regard show {quoted(model.folder)} {quoted(asked[1])} -o clip.png")
+    print(f"  regard show {quoted(model.folder)} {quoted(list(asked)[1])} -o clip.png")
     print("  regard train clips/          # animated files, a folder for each class")

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from regard.commands.show import show
+from regard.commands.show import show_answered
 from regard.runs import settings
 from regard.runs.folder import quoted, refuse_unwritable
 from regard.runs.model import Model
@@ -215,13 +215,13 @@ def _report(
         print(f"That is not much for {minutes:g} minutes: this machine is slow or busy. Give it more with --minutes.")
     folder = model.folder / "pictures"
     folder.mkdir(exist_ok=True)
-    asked = [f"{files['test']}/{number:05d}.png" for number in range(8)]
-    picture = show(model, asked[:1], folder / "words.png")
-    heads = show(model, asked[:1], folder / "heads.png", grid=True)
-    page = show(model, asked, folder / "words.html")
+    asked = {f"{files['test']}/{number:05d}.png": each.caption for number, each in enumerate(test[:8])}
+    picture = show_answered(model, asked, folder / "words.png")
+    heads = show_answered(model, asked, folder / "heads.png", grid=True)
+    page = show_answered(model, asked, folder / "words.html")
     print(f"\nWhere each word looked: {picture}, all heads: {heads} and, to hover over, {page}")
     print("What to try next:")
-    print(f"  regard show {quoted(model.folder)} {quoted(asked[1])} -o scene.png")
+    print(f"  regard show {quoted(model.folder)} {quoted(list(asked)[1])} -o scene.png")
     print("  regard train photos/                 # a folder for each class, or a list of pictures and captions")
 
 

@@ -63,6 +63,15 @@ def show(
     return pictures.save(figure_of(exhibit, grid=grid), path)
 
 
+def show_answered(model: Model, right: Mapping[str, str], path: Path, *, grid: bool = False) -> Path:
+    """Show sources by their right answers: those that a model answers, or the first with its right answer if it writes
+    nothing yet, as after a few steps. A picture shows one of them."""
+    shown = [source for source, answer in zip(right, model.predict(list(right)), strict=True) if answer]
+    answer = None if shown else next(iter(right.values()))
+    shown = shown or list(right)[:1]
+    return show(model, shown if path.suffix == ".html" else shown[:1], path, answer=answer, grid=grid)
+
+
 def show_many(
     model: Model, others: Sequence[Path], name: str, data: Sequence[str], path: Path, *, answer: str | None = None
 ) -> Path:

@@ -62,7 +62,7 @@ class Budget:
         for name in ("minutes", "steps", "flops"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise UserError(f"--{name} {value:g}: expected a budget above 0, for nothing is learned from nothing.")
+                raise UserError(f"--{name} {value:g}: expected a budget above 0.")
 
     @property
     def unit(self) -> str | None:

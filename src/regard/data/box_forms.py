@@ -68,7 +68,7 @@ def recognise_boxes(paths: Sequence[Path], task: str | None) -> Format | None:
         return None
     first = known[0]
     if any(layout.kind != first.kind for layout in known):
-        raise UserError(f"{paths[0]} and {paths[-1]} have different forms; bring them into one form.")
+        raise UserError(f"{paths[0]} and {paths[-1]} have different formats: convert them to one.")
     parts = {name: str(paths[0] / name) for name in ("train", "valid", "test") if name in _parts(first)}
     whole = len(paths) == 1 and "train" in parts and _base(paths[0])[1] == ""
     what = f"pictures with boxes: {DESCRIBED[first.kind]}"

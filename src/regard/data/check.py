@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from regard.data.example import SIDES, UNITS, Example, TextExample
 from regard.data.format import Format
 from regard.data.lines import UTF_8, Fault, OnFault
-from regard.data.reading import read_examples
-from regard.data.recognition import recognise, recognise_like
 from regard.data.statistics import Side, Spread, Statistics, render_statistics
 from regard.data.tagged import split_words
 from regard.text.tokenizer import looks_like_symbols
@@ -40,7 +38,7 @@ STRANGE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\ufffd]")
 
 @dataclass(frozen=True, slots=True)
 class DataReport:
-    """The result of `check_pairs`."""
+    """The findings of `regard check` in data."""
 
     format: Format
     statistics: Statistics
@@ -83,23 +81,7 @@ class Part:
 Read = Callable[[Sequence[Path | str], Format, OnFault, str], Iterable[Example[Any, Any]]]
 
 
-def read_plainly(paths: Sequence[Path | str], form: Format, report: OnFault, encoding: str) -> Iterable[TextExample]:
-    return read_examples(paths, report, form, encoding)
-
-
-def check_pairs(
-    paths: Sequence[Path | str],
-    test_paths: Sequence[Path | str] = (),
-    task: str | None = None,
-    encoding: str = UTF_8,
-) -> DataReport:
-    """Read all examples and report on them; `test_paths` are searched for examples that also occur in training."""
-    form = recognise(paths, task, encoding)
-    test = [Part("test", test_paths, recognise_like(test_paths, form, encoding))] if test_paths else []
-    return check_parts(Part("training", paths, form), test, encoding)
-
-
-def check_parts(train: Part, others: Sequence[Part], encoding: str = UTF_8, read: Read = read_plainly) -> DataReport:
+def check_parts(train: Part, others: Sequence[Part], encoding: str, read: Read) -> DataReport:
     """Read all examples and report on them; those of other parts should not occur in training."""
     faults, form = Faults(), train.form
     known = _gather(train, encoding, faults, read)

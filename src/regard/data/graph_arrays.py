@@ -137,7 +137,9 @@ def _npz_features(path: Path, arrays: _Arrays) -> Any:
 def _sparse(path: Path, rows: Any, columns: Any, amounts: Any, count: int, width: int) -> Sparse:
     rows, columns = np.asarray(rows, np.int64), np.asarray(columns, np.int64)
     if len(rows) != len(columns) or len(rows) != len(amounts):
-        raise UserError(f"{path}: features have {len(rows)} rows and {len(columns)} columns, expected as many.")
+        raise UserError(
+            f"{path}: features have {len(rows)} row numbers, {len(columns)} column numbers and {len(amounts)} values, expected as many of each."
+        )
     if len(rows) and (rows.min() < 0 or rows.max() >= count or columns.min() < 0 or columns.max() >= width):
         raise UserError(f"{path}: a feature lies outside of {count:,} nodes and {width:,} columns (feat_shape).")
     order = np.lexsort((columns, rows))

@@ -50,7 +50,7 @@ def recognise_images(paths: Sequence[Path], samples: Callable[[], Sequence[Any]]
 def _same(paths: Sequence[Path], forms: Sequence[Format]) -> Format:
     for path, form in zip(paths, forms, strict=True):
         if (form.kind, form.task) != (forms[0].kind, forms[0].task):
-            raise UserError(f"{paths[0]} and {path} have different forms; bring them into one form.")
+            raise UserError(f"{paths[0]} and {path} have different formats: convert them to one.")
     return forms[0]
 
 

@@ -338,8 +338,8 @@ def _agreed(samples: Sequence[Sample], formats: Sequence[Format]) -> Format:
     for sample, form in zip(samples, formats, strict=True):
         if form != formats[0]:
             raise UserError(
-                f"{samples[0].path} and {sample.path} have different forms ({formats[0].description}; "
-                f"{form.description}); bring them into one form."
+                f"{samples[0].path} and {sample.path} have different formats ({formats[0].description}; "
+                f"{form.description}): convert them to one."
             )
     return formats[0]
 

@@ -34,7 +34,7 @@ def recognise_sound(files: Files, task: str | None) -> Format | None:
         if forms[-1] is None:
             return None
     if any((form.kind, form.task) != (forms[0].kind, forms[0].task) for form in forms if form and forms[0]):
-        raise UserError(f"{files.paths[0]} and {files.paths[1]} have different forms; bring them into one form.")
+        raise UserError(f"{files.paths[0]} and {files.paths[1]} have different formats: convert them to one.")
     return forms[0]
 
 

@@ -47,9 +47,7 @@ class Statistics:
 def render_statistics(statistics: Statistics) -> list[str]:
     """Return the statistics for a terminal, line by line."""
     noun = UNITS[statistics.task] + "s"
-    lines = [
-        f"{counted(statistics.pairs, UNITS[statistics.task])}, of which {statistics.duplicates:,} occurred before."
-    ]
+    lines = [f"{counted(statistics.pairs, UNITS[statistics.task])}, {statistics.duplicates:,} of them repeated."]
     if statistics.task == "convert":
         lines += [*_render_side("source", statistics.source), *_render_side("target", statistics.target)]
         if statistics.symbol_share >= 0.005:

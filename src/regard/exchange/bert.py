@@ -95,7 +95,7 @@ def settings(facts: Facts, parts: Parts) -> dict[str, Any]:
     facts.demand("layer_norm_eps", 1e-12)
     longest = facts.number("max_position_embeddings", 512) - 2
     if longest < 1:
-        raise UserError(f"{facts.path}: max_position_embeddings is {longest + 2}, expected 3 at least.")
+        raise UserError(f"{facts.path}: max_position_embeddings is {longest + 2}, expected at least 3.")
     tokens = alphabet(parts)
     return {
         "data": {"longest": longest},

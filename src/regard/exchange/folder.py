@@ -72,7 +72,7 @@ class Facts:
         """Refuse any other value: Regard has no such model."""
         value = self.get(key, expected if default is None else default)
         if value != expected:
-            raise UserError(f"{self.path}: {key} is {value!r}: only a model with {expected!r} can be taken up.")
+            raise UserError(f"{self.path}: {key} is {value!r}: only a model with {expected!r} can be imported.")
 
     def activation(self, key: str, default: str) -> str:
         value = self.get(key, default)

@@ -213,7 +213,7 @@ def examples(model: Model) -> list[Row]:
         found = [(_made_up(input.fields[0].dtype, (n, *input.fields[0].shape)),) for n in MADE_UP]
         found = [part for row in found for part in input.parts(row, model.task.most)[:1]]
     if not found:
-        raise UserError("The data of the run is not there: ONNX needs a row of it to make the graph from.")
+        raise UserError("The training data is not there, and ONNX makes its graph from a row of it: restore the data.")
     return found if len(found) > 1 else found * 2  # of one row alone it would not be seen that there may be several
 
 

@@ -151,7 +151,7 @@ class Clips(Input[ImageHandle], Opens, Covers):
 
     def open(self, content: bytes, media: str) -> ImageHandle:
         if not media.startswith(("image/", "application/octet-stream")):
-            raise UserError("The media type is that of something else, expected image/gif or image/webp.")
+            raise UserError("The media type does not fit this model, expected image/gif or image/webp.")
         sent = ImageHandle("the clip", content=content)
         fault = fault_of(sent)
         if fault:

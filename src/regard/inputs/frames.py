@@ -154,7 +154,7 @@ class Frames(Input[Clip], Opens, Covers):
 
     def open(self, content: bytes, media: str) -> Clip:
         if not media.startswith(("audio/", "video/ogg", "application/octet-stream", "application/ogg")):
-            raise UserError("The media type is that of something else, expected one of audio/….")
+            raise UserError("The media type does not fit this model, expected one of audio/….")
         sent = Clip(Handle("the recording", content=content))
         known = header(sent.handle)
         if known.seconds > SENT_SECONDS or known.samples * known.channels > SENT_SAMPLES:

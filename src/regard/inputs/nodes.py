@@ -131,9 +131,12 @@ class Nodes(Input[GraphSource], Opens, Covers):
 
     def open(self, content: bytes, media: str) -> GraphSource:
         if not media.startswith(("application/json", "application/octet-stream")):
-            raise UserError("The media type is that of something else, expected application/json.")
+            raise UserError("The media type does not fit this model, expected application/json.")
         if self.sampled:
-            raise UserError("This model reads large graphs in parts from their files, and none that are sent.")
+            raise UserError(
+                "This model reads neighbours from the file of its graph (nodes.neighbours), and none that are sent: "
+                "use `regard predict`."
+            )
         try:
             graph = json_graph("the graph", json.loads(content))
         except (ValueError, RecursionError, UserError, TypeError, OverflowError):  # which may repeat what was sent

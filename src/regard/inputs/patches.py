@@ -127,7 +127,7 @@ class Patches(Input[ImageHandle], Opens, Framed, Restores[ImageHandle], Covers):
 
     def open(self, content: bytes, media: str) -> ImageHandle:
         if not media.startswith(("image/", "application/octet-stream")):
-            raise UserError("The media type is that of something else, expected one of image/….")
+            raise UserError("The media type does not fit this model, expected one of image/….")
         sent = ImageHandle("the image", content=content)
         fault = fault_of(sent)
         if fault:

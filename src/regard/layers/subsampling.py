@@ -44,7 +44,10 @@ class ConvolvedFrames(nn.Module):
     def __init__(self, bins: int, width: int, reduction: int, channels: int = CHANNELS) -> None:
         super().__init__()
         if reduction & (reduction - 1):
-            raise ValueError(f"frames.reduction={reduction} is not a power of 2, which convolutions need; stack frames")
+            raise ValueError(
+                f"frames.reduction={reduction} is not a power of 2, which convolutions need: set it to 2 or 4, or "
+                "frames.reduce=stack"
+            )
         halvings = reduction.bit_length() - 1
         self.strides = [2] * halvings + [1] * max(0, 2 - halvings)
         self.layers = nn.ModuleList(

@@ -231,7 +231,7 @@ class WorkerPool:
         worker.retired = True
         if worker in self._fresh:
             self._end_fresh()
-            self.say(f"the runs were not loaded anew, and the old ones stay: {why}")
+            self.say(f"the runs could not be reloaded, and the old ones stay: {why}")
         elif worker in self.workers and self.facts:
             self.workers.remove(worker)
             self.say(f"a worker cannot load the runs, and tries again: {why}")
@@ -269,7 +269,7 @@ class WorkerPool:
             return
         if worker in self._fresh:
             self._end_fresh()
-            self.say("the runs were not loaded anew, and the old ones stay: a worker died")
+            self.say("the runs could not be reloaded, and the old ones stay: a worker died")
             return
         if worker in self.workers:
             self.deaths += 1

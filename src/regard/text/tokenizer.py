@@ -23,7 +23,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -147,16 +146,6 @@ class Tokenizer(ABC):
         names = [*SPECIALS, *(f"{SPACE}{number}" for number in range(size - len(SPECIALS)))]
         vocabulary = {name: number for number, name in enumerate(names)}
         return LearnedTokenizer(_assemble(models.BPE(vocabulary, [], unk_token=SPECIALS[UNKNOWN]), "bpe"), "bpe")
-
-    def unknown_rate(self, texts: Iterable[str]) -> float:
-        """Return the share of tokens that are unknown."""
-        total = unknown = 0
-        iterator = iter(texts)
-        while batch := list(islice(iterator, 10_000)):
-            for ids in self.encode_batch(batch):
-                total += len(ids)
-                unknown += ids.count(UNKNOWN)
-        return unknown / total if total else 0.0
 
     def save(self, path: Path | str) -> None:
         """Write `tokenizer.json`, whole or not at all."""
@@ -477,17 +466,20 @@ def choose_level(texts: Iterable[str]) -> tuple[str, str]:
     if rows >= 0.5 and short >= 0.9 and len(symbols) <= max(100, total / 10):
         return (
             "symbols",
-            f"{short:.0%} of the space-separated parts have 1 to 3 characters, {len(symbols):,} distinct.",
+            f"symbols between spaces: {short:.0%} of them have 1 to 3 characters, {len(symbols):,} distinct.",
         )
     between = statistics.median(len(head.split()) for head in heads)
     length = statistics.median(map(len, heads))
     if between > 4:
-        return "bpe", f"The texts are sentences: half of them have {between:g} words or more."
+        return "bpe", f"sub-words, as the texts are sentences: half of them have {between:g} words or more."
     # Where no blanks are written, letters tell how much there is to read, and the marks at the end of sentences.
     words = statistics.median(map(scripts.count_words, heads))
     if words > 4 or 2 * sum(map(scripts.is_sentence, heads)) > len(heads):
-        return "bpe", f"The texts are sentences without spaces: half of them have {length:g} characters or more."
+        return (
+            "bpe",
+            f"sub-words, as the texts are sentences without spaces: half of them have {length:g} characters or more.",
+        )
     return (
         "characters",
-        f"Half of the texts have at most {between:g} word{'s' * (between != 1)} and {length:g} characters.",
+        f"characters: half of the texts have at most {between:g} word{'s' * (between != 1)} and {length:g} characters.",
     )
