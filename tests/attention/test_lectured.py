@@ -16,7 +16,7 @@ def test_softmax_of_three_ones_and_minus_infinity() -> None:
     assert masked[3] == 0
 
 
-def test_heads_of_a_head_equal_whole_heads_in_values_and_gradients() -> None:
+def test_heads_of_a_head_equal_whole_heads() -> None:
     """q^h = W^(q,h) (W^q a): first one query for all heads, then each head's own; the same as W^(q,h) W^q at once."""
     torch.manual_seed(0)
     width, heads, d = 8, 2, 4

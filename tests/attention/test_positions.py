@@ -41,7 +41,7 @@ def test_sinusoidal_table_from_the_formula() -> None:
             assert table[t, 2 * i + 1].item() == pytest.approx(math.cos(t / 10000 ** (2 * i / 8)), abs=1e-6)
 
 
-def test_the_variance_of_prefix_products_is_four_fifths_at_fifty_components() -> None:
+def test_the_variance_of_the_products_sits_in_the_first_components() -> None:
     """d = 128, distances to 50: Var ⟨p_t^{1…k}, p_t'^{1…k}⟩ at k = 50 is 80 % of that at k = d, as lectured."""
     p = positions.sinusoidal(torch.arange(51), 128).double()
     variance = [torch.stack([p[0, :k] @ row[:k] for row in p]).var().item() for k in (50, 128)]

@@ -1,7 +1,6 @@
 """Classifying: pools against loops, invariances of every network, and the commands on a task learned in seconds."""
 
 import json
-import math
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -99,23 +98,26 @@ TEXTS = ["good film", "", "the plot was awful and dull", "a", "it was poor with 
 def test_pools_against_a_loop(kind: str) -> None:
     torch.manual_seed(1)
     pooled = pool(kind, 8)
-    values = torch.randn(3, 5, 8)
+    values = torch.randn(3, 5, 8, requires_grad=True)
     lengths = [5, 2, 1]
     positions = torch.tensor([[t if t < n else -1 for t in range(5)] for n in lengths])
-    found = pooled(Context(values, positions))
-    for b, n in enumerate(lengths):
-        states = values[b, :n]
+    found, rows = pooled(Context(values, positions)), []
+    for states in (row[:n] for row, n in zip(values, lengths, strict=True)):
         if kind == "attention":
             score = pooled.glimpse.score
             asked = score.q_proj.weight @ pooled.query
-            logits = [(score.output.weight[0] @ torch.tanh(asked + score.k_proj.weight @ h)).item() for h in states]
-            total = sum(math.exp(s) for s in logits)
-            expected = sum(math.exp(s) / total * h for s, h in zip(logits, states, strict=True))
+            logits = [score.output.weight[0] @ torch.tanh(asked + score.k_proj.weight @ h) for h in states]
+            total = sum(s.exp() for s in logits)
+            rows.append(sum(s.exp() / total * h for s, h in zip(logits, states, strict=True)))
         else:
-            expected = {
-                "mean": states.mean(0), "sum": states.sum(0), "first": states[0], "last": states[-1]
-            }[kind]  # fmt: skip
-        torch.testing.assert_close(found[b], expected, atol=1e-5, rtol=1e-5)
+            every = {"mean": states.mean(0), "sum": states.sum(0), "first": states[0], "last": states[-1]}
+            rows.append(every[kind])
+    expected = torch.stack(rows)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    upstream, given = torch.randn_like(found), [values, *pooled.parameters()]
+    ours, theirs = (torch.autograd.grad((y * upstream).sum(), given) for y in (found, expected))
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
