@@ -1,8 +1,9 @@
 """The lectures' comparisons: `python recipes/comparisons.py run NAME…` makes them, `… page` writes docs/comparisons.md.
 
-Put the data under `data/` where you start them, and make `data/copy` and `data/reverse` with recipes/sequences.py and
-`data/fsdd` with recipes/speech.py. A comparison is one `regard compare`; its result, `comparison.json`, is kept in
-docs/comparisons/, and the page is written from these files alone. What has no result yet is listed as not run.
+Start them in the folder of the sources, with the data under `data/`; make `data/copy` and `data/reverse` with
+recipes/sequences.py and `data/fsdd` with recipes/speech.py. A comparison is one `regard compare`; its result,
+`comparison.json`, is kept in docs/comparisons/, and the page is written from these files alone. What has no result yet
+is listed as not run.
 """
 
 from __future__ import annotations
@@ -42,15 +43,16 @@ class Asked:
 def _positions(task: str) -> str:
     return (
         f"data/{task}/train.tsv {LETTERS.format(task)} --lengths 8,16,32,64 --vary model.position={KINDS} "
-        f"--set model.kind=transformer {TINY} decoding.beam=1 {SHORT} --steps 400 --seeds 2"
+        f"--set model.kind=transformer {TINY} decoding.beam=1 {SHORT} --steps 300 --seeds 2"
     )
 
 
-def _small(width: int, minutes: int) -> str:
+def _small(name: str, more: str) -> str:
     return (
-        f"{G2P}_train.tsv.gz --valid {G2P}_dev.tsv.gz --test {G2P}_test.tsv.gz --vary model.kind=transformer,recurrent "
-        f"--set model.width={width} --match parameters --minutes {minutes} --seeds 2"
+        f"{G2P}_train.tsv.gz --valid {G2P}_dev.tsv.gz --test {G2P}_test.tsv.gz "
+        f"--variants recipes/small_machines/{name}.yaml {more} --seeds 2"
     )
+
 
 
 ALL = {
@@ -60,7 +62,7 @@ ALL = {
         f"data/reverse/train.tsv {LETTERS.format('reverse')} --lengths 8,16 "
         "--vary model.attention=additive,dot,scaled_dot,bilinear,mlp,mean --set model.kind=recurrent model.width=48 "
         "model.layers=1 model.dropout=0 training.rate=0.01 training.warmup=20 training.budget=2000 training.smoothing=0 "
-        "--steps 250 --seeds 3",
+        "--steps 200 --seeds 3",
     ),
     "positions_copy": Asked(
         "Positions: copying",
@@ -103,25 +105,18 @@ ALL = {
         "--match parameters --steps 150 --seeds 2",
     ),
     "small_machines": Asked(
-        "LSTM or Transformer on a small machine",
-        "French pronunciation with equal numbers of parameters and steps: quality, and milliseconds for each answer.",
-        f"{G2P}_train.tsv.gz --valid {G2P}_dev.tsv.gz --test {G2P}_test.tsv.gz --vary model.kind=transformer,recurrent "
-        "--set model.width=64 --match parameters --steps 300 --seeds 2",
-    ),
-    "small_machines_widths": Asked(
         "LSTM or Transformer: parameters at equal quality",
-        "The same with four widths each: how small may a model be that is as good as the other kind's best?",
-        f"{G2P}_train.tsv.gz --valid {G2P}_dev.tsv.gz --test {G2P}_test.tsv.gz --vary model.kind=transformer,recurrent "
-        "--vary model.width=16,32,64,128 --steps 300 --seeds 2",
+        "French pronunciation, three widths each: how small may a model be that is as good as the other kind's best?",
+        _small("widths", "--steps 300"),
     ),
     **{
-        f"small_machines_{width}_{minutes}": Asked(
-            f"LSTM or Transformer: width {width}, {minutes} minute{'s' * (minutes > 1)}",
-            "About 100,000 (width 64) or 1,000,000 (width 200) parameters.",
-            _small(width, minutes),
+        f"small_machines_{size}_{minutes}": Asked(
+            f"LSTM or Transformer: {size:,} parameters, {minutes} minute{'s' * (minutes > 1)}",
+            "French pronunciation with equal numbers of parameters: quality, and milliseconds for each answer.",
+            _small(str(size), f"--match parameters --minutes {minutes}"),
         )
-        for width in (64, 200)
         for minutes in (1, 5, 20)
+        for size in (100_000, 1_000_000)
     },
 }
 START = """# Comparisons

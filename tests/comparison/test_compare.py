@@ -91,6 +91,16 @@ def test_every_cost_is_measured(compared: Path) -> None:
             assert all(value and value > 0 for value in row["costs"].values()), row["costs"]
 
 
+def test_the_duration_is_that_of_training_and_measuring(compared: Path) -> None:
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in (compared / "measures").glob("*.json")]
+    assert all(each["measuring_minutes"] > 0 for each in found)
+    minutes = sum(each["minutes"] + each["measuring_minutes"] for each in found)
+    assert facts_of(compared)["minutes"] == pytest.approx(minutes)
+    page = (compared / "README.md").read_text(encoding="utf-8")
+    assert f"{minutes:.1f} minutes of training and measuring in all" in page
+    assert "``" not in page  # called from Python there is no command
+
+
 def test_table_csv_json_and_pictures_agree(compared: Path) -> None:
     facts = facts_of(compared)
     rows = list(csv.DictReader((compared / "table.csv").open(encoding="utf-8")))

@@ -221,7 +221,9 @@ def _report(asked: Comparison, configs: Configs, cells: Sequence[Cell]) -> dict[
         "command": asked.command,
         "date": date.today().isoformat(),
         "seeds": sorted({config.training.seed + n for config in settled for n in range(asked.seeds)}),
-        "minutes": sum(float(found["minutes"]) for cell in cells if (found := cell.measures())),
+        "minutes": sum(
+            found["minutes"] + found.get("measuring_minutes", 0.0) for cell in cells if (found := cell.measures())
+        ),
         "machine": _machine(first["threads"]),
         "budget": {asked.budget.unit: getattr(asked.budget, asked.budget.unit.lower())} if asked.budget.unit else {},
         "match": asked.match,

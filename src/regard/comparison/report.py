@@ -44,9 +44,9 @@ def summary(facts: Facts, folder: object) -> str:
 
 def made(facts: Facts) -> str:
     """Return the command, the seeds, the machine and the duration."""
-    machine = facts["machine"]
+    machine, command = facts["machine"], f"`{facts['command']}`\n\n" if facts["command"] else ""
     return (
-        f"`{facts['command']}`\n\nSeeds {', '.join(map(str, facts['seeds']))}; {facts['date']}; "
+        f"{command}Seeds {', '.join(map(str, facts['seeds']))}; {facts['date']}; "
         f"{facts['minutes']:.1f} minutes of training and measuring in all; {machine['processor']}, "
         f"{machine['threads']} thread{'s' * (machine['threads'] > 1)} each, torch {machine['torch']}. "
         "Intervals: 95 %, bootstrap over items in pairs and Student's t over seeds."

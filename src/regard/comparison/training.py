@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import torch
@@ -20,4 +21,6 @@ def trained_and_measured(cell: Cell, threads: int, lengths: Sequence[int]) -> No
     wait_until_free(cell.run)
     model = run_training(cell.config, {}, cell.run, Progress(), None, torch.device("cpu"))
     with folder.locked(cell.run):
-        cell.write(measured(model, lengths, guess=True) | {"threads": threads})
+        began = time.monotonic()
+        found = measured(model, lengths, guess=True)
+        cell.write(found | {"threads": threads, "measuring_minutes": (time.monotonic() - began) / 60})
