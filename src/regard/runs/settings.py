@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError, create_model
 
 from regard import config
 from regard.config import Config, keys_of, nearest
+from regard.data.example import UNITS
 from regard.errors import UserError
 from regard.inputs import INPUTS
 from regard.machine import memory
@@ -53,6 +54,11 @@ def settings_of(task: object, source: object, where: str) -> type[Config]:
         raise UserError(f"{where}: there is no input {source!r}, expected one of {', '.join(INPUTS)}.")
     refuse_unfit(task, source)
     return _composed(task, source)
+
+
+def unit_of(source: str, task: str) -> str:
+    """Return the name of one example: pair, sentence, text or line of texts, image, recording, graph."""
+    return UNITS[OUTPUTS[task].reads] if source == "tokens" else INPUTS[source].noun.removesuffix("s")
 
 
 def refuse_unfit(task: str, source: str) -> None:

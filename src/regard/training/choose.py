@@ -8,7 +8,7 @@ from typing import Any
 
 from regard import inputs
 from regard.config import Config
-from regard.data.example import UNITS, counted
+from regard.data.example import counted
 from regard.data.folders import split_files, splits_in
 from regard.data.format import Format
 from regard.data.lines import Fault
@@ -18,7 +18,7 @@ from regard.errors import UserError
 from regard.inputs import INPUTS
 from regard.outputs import OUTPUTS
 from regard.outputs.abilities import names_in
-from regard.runs.settings import make, refuse_unfit
+from regard.runs.settings import make, refuse_unfit, unit_of
 
 
 def choose(
@@ -61,7 +61,7 @@ def choose(
         sections[section] = values if other else sections.get(section, {}) | values
         replaced = f"{section}." if other else tuple(f"{section}.{key}" for key in own.get(section, ()))
         why = {key: reason for key, reason in why.items() if not key.startswith(replaced or "-")}
-    unit = input.noun.removesuffix("s") if output.reads == "classify" else UNITS[output.reads]
+    unit = unit_of(form.input, name)
     reasons = {"data.train": f"{counted(seen.count, unit)}: {seen.description}", **why, **why_reading}
     data: dict[str, Any] = {
         "train": list(train),
