@@ -18,7 +18,7 @@ from docs.atlas.pages import Failed, follow, unprinted
 SECONDS = catalogue.FOLDER / "seconds.json"
 QUICK = 2.0  # seconds: the suite runs these
 MOST = 60.0  # seconds of processor time that a page may take
-LIMIT = 600.0  # seconds after which a step is given up, however busy the machine is
+LIMIT = 1800.0  # seconds after which a step is given up, however busy the machine is
 
 
 def run(page: Path, folder: Path) -> tuple[float, list[str]]:

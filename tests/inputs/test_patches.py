@@ -180,7 +180,7 @@ def test_bytes_of_strangers_are_checked_before_they_are_decoded() -> None:
     for content, media, said in (
         (b"", "image/png", "the image is empty"),
         (b"hello", "image/png", "the image is not a readable picture"),
-        (file.getvalue(), "text/html", "The media type is"),
+        (file.getvalue(), "text/html", "The media type does not fit"),
     ):
         with pytest.raises(UserError, match=said):
             reader.open(content, media)

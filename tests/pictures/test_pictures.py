@@ -329,9 +329,9 @@ def test_the_first_fifty_components_have_four_fifths_of_the_variance_of_products
 
 
 def test_tables_of_positions_stand_side_by_side() -> None:
-    figure = pictures.position_tables({"one": np.eye(4), "two": -np.ones((3, 5))}, "tables")
+    figure = pictures.position_tables({"one": np.eye(4), "two": -np.ones((3, 5))}, "tables", pairs=["one"])
     drawn = [axes for axes in figure.axes if axes.images]
-    assert [axes.get_title() for axes in drawn] == ["one", "two"]
+    assert [(axes.get_title(), axes.get_xlabel()) for axes in drawn] == [("one", "position t′"), ("two", "component")]
     assert drawn[1].images[0].get_array().shape == (3, 5)
     assert drawn[0].images[0].get_clim() == (-1.0, 1.0)
     with pytest.raises(UserError, match="no table of positions"):

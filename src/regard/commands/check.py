@@ -18,7 +18,7 @@ from regard.data.check import DataReport, Part, check_parts
 from regard.data.check_images import ImageReport, check_images
 from regard.data.check_sound import SoundReport, check_recordings
 from regard.data.clips import strip_of
-from regard.data.example import UNITS, Example
+from regard.data.example import Example
 from regard.data.format import Format
 from regard.data.lines import OnFault
 from regard.data.standard_input import spooled
@@ -132,7 +132,7 @@ def _rehearsed(
     seen = seen or survey(config, (lambda _: None) if config.data.faults == "skip" else None)
     tests = list(read(config, config.data.test)) if config.data.test else []
     if config.data.test and not tests:
-        raise nothing_in(config.data.test, OUTPUTS[config.task].reads)
+        raise nothing_in(config.data.test, settings.unit_of(config.input, config.task))
     said = [f"{key}: {why}" for key, why in reasons.items()]
     origin = load(config.training.start).task if config.training.start else None
     parts = origin and (origin.input, origin.output)
@@ -157,7 +157,7 @@ def expectation(config: Config, pairs: int, origin: Parts | None = None) -> str:
     how, network = sample.config.training, sample.task.network
     about = f"about {sum(parameter.numel() for parameter in network.parameters()) / 1e6:.1f} million parameters"
     if not len(sample.rows):
-        return f"{about}; no {UNITS[OUTPUTS[config.task].reads]} is left to train on: see data.longest"
+        return f"{about}; no {settings.unit_of(config.input, config.task)} is left to train on: see data.longest"
     need = sample.need(memory.here(torch.device("cpu"), network, sample.count))
     if need.hopeless:
         raise UserError(f"The {need.sentence(how)}.")

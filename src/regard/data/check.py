@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from regard.data.example import SIDES, UNITS, Example, TextExample
 from regard.data.format import Format
-from regard.data.lines import UTF_8, Fault, OnFault
+from regard.data.lines import Fault, OnFault
 from regard.data.statistics import Side, Spread, Statistics, render_statistics
 from regard.data.tagged import split_words
 from regard.text.tokenizer import looks_like_symbols

@@ -138,7 +138,8 @@ def _sparse(path: Path, rows: Any, columns: Any, amounts: Any, count: int, width
     rows, columns = np.asarray(rows, np.int64), np.asarray(columns, np.int64)
     if len(rows) != len(columns) or len(rows) != len(amounts):
         raise UserError(
-            f"{path}: features have {len(rows)} row numbers, {len(columns)} column numbers and {len(amounts)} values, expected as many of each."
+            f"{path}: features have {len(rows)} row numbers, {len(columns)} column numbers and {len(amounts)} values, "
+            "expected as many of each."
         )
     if len(rows) and (rows.min() < 0 or rows.max() >= count or columns.min() < 0 or columns.max() >= width):
         raise UserError(f"{path}: a feature lies outside of {count:,} nodes and {width:,} columns (feat_shape).")

@@ -220,7 +220,10 @@ def _features(where: str, nodes: Sequence[Mapping[str, Any]], keys: Sequence[str
         if any(isinstance(value, list) for value in values):
             widths = {len(value) if isinstance(value, list) else -1 for value in values}
             if len(widths) > 1:
-                raise UserError(f"{where}: {key!r} has {min(widths)} to {max(widths)} numbers, expected the same number at each node.")
+                raise UserError(
+                    f"{where}: {key!r} has {min(widths)} to {max(widths)} numbers, "
+                    "expected the same number at each node."
+                )
             columns += [
                 [_number(where, f"node {i}", value[k]) for i, value in enumerate(values)] for k in range(widths.pop())
             ]

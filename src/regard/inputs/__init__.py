@@ -30,8 +30,8 @@ INPUTS: dict[str, type[Input[Any]]] = {
 
 
 def unit_of(input: str, reads: str) -> str:
-    """Return the name of one example: what is labelled has the name that its input gives it."""
-    return INPUTS[input].noun.removesuffix("s") if reads == "classify" else UNITS[reads]
+    """Return the name of one example: pair, sentence, text or line of texts, image, recording, graph."""
+    return UNITS[reads] if input == "tokens" else INPUTS[input].noun.removesuffix("s")
 
 
 def recognise(

@@ -21,7 +21,7 @@ def chosen(seen: Survey, use: Use, rates: Counter[int], lengths: Sequence[float]
     frames |= {"masks": 2, "mask_bins": frames["bins"] // 6, "mask_frames": 15 if use is Use.SOURCE else 8}
     frames["speed"] = 0.0 if use is Use.UNITS else 0.1
     longest = max(200, round(2 * max(lengths, default=1.0) / HOP))
-    about = f"{seen.count:,} recordings, about {hours:.1f} hours"
+    about = f"{seen.count:,} recordings, about " + (f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.0f} minutes")
     reasons = {
         "frames.rate": f"{common:,} samples a second are the most common"
         + (", more tell nothing new" * (rate < common)),

@@ -1,6 +1,6 @@
 """Line plots: training curves, scores against length, and sinusoidal positions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from matplotlib import rc_context
@@ -161,9 +161,12 @@ def sinusoidal_variance(width: int = 128, distance: int = 50) -> Figure:
 
 
 @rc_context(STYLE)
-def position_tables(tables: Mapping[str, ArrayLike], title: str | None = None) -> Figure:
+def position_tables(
+    tables: Mapping[str, ArrayLike], title: str | None = None, *, pairs: Collection[str] = ()
+) -> Figure:
     """Draw tables of positions (positions, width) side by side, position down, component across.
 
+    Those named in `pairs` have a number for two positions each: across is a position too.
     Each has a scale of its own, the same on both sides of 0: tables differ in size by orders of magnitude.
     """
     arrays = {name: np.asarray(table, dtype=np.float64) for name, table in tables.items()}
@@ -176,7 +179,7 @@ def position_tables(tables: Mapping[str, ArrayLike], title: str | None = None) -
         most = max(float(np.abs(array).max()), 1e-12)
         image = axes.imshow(array, cmap=DIVERGING, vmin=-most, vmax=most, aspect="auto", interpolation="nearest")
         axes.set_title(name, size=10)
-        axes.set_xlabel("component")
+        axes.set_xlabel("position t′" if name in pairs else "component")
         axes.set_ylabel("position t" if number == 0 else "")
         axes.tick_params(length=3)
         bar = figure.colorbar(image, ax=axes, pad=0.03, fraction=0.06)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from regard import config as config_files
 from regard import metrics
 from regard.config import Config
-from regard.data.example import UNITS
 from regard.errors import UserError
 from regard.inspection.figure import figure_of
 from regard.network import Network
@@ -93,7 +92,7 @@ class Model:
         examples = list(read(self.config, [*tests, *names[1:]] if tests else names))
         held = self.task.held(examples)
         if not held.items:
-            raise nothing_in(names, self.task.output.reads)
+            raise nothing_in(names, settings.unit_of(self.config.input, self.config.task))
         return [example.key for example in examples], held
 
     def invariances(self) -> list[tuple[str, float]]:
@@ -109,8 +108,8 @@ class Model:
         return self.task.evaluate(self.held(paths), **changes)
 
 
-def nothing_in(paths: Sequence[str | Path], reads: str) -> UserError:
-    return UserError(f"{paths[0]}: there is no {UNITS[reads]} in it to evaluate on.")
+def nothing_in(paths: Sequence[str | Path], unit: str) -> UserError:
+    return UserError(f"{paths[0]}: there is no {unit} in it to evaluate on.")
 
 
 def loaded(config: Config, *, old: bool = False) -> tuple[str, ...]:

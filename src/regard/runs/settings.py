@@ -17,6 +17,7 @@ from regard import config
 from regard.config import Config, keys_of, nearest
 from regard.errors import UserError
 from regard.inputs import INPUTS
+from regard.inputs import unit_of as unit_of_input
 from regard.machine import memory
 from regard.models.settings import Kind
 from regard.outputs import OUTPUTS
@@ -53,6 +54,11 @@ def settings_of(task: object, source: object, where: str) -> type[Config]:
         raise UserError(f"{where}: there is no input {source!r}, expected one of {', '.join(INPUTS)}.")
     refuse_unfit(task, source)
     return _composed(task, source)
+
+
+def unit_of(source: str, task: str) -> str:
+    """Return the name of one example of a task on an input."""
+    return unit_of_input(source, OUTPUTS[task].reads)
 
 
 def refuse_unfit(task: str, source: str) -> None:

@@ -18,7 +18,7 @@ from regard.errors import UserError
 from regard.inputs import INPUTS
 from regard.outputs import OUTPUTS
 from regard.outputs.abilities import names_in
-from regard.runs.settings import make, refuse_unfit
+from regard.runs.settings import make, refuse_unfit, unit_of
 
 
 def choose(
@@ -61,7 +61,7 @@ def choose(
         sections[section] = values if other else sections.get(section, {}) | values
         replaced = f"{section}." if other else tuple(f"{section}.{key}" for key in own.get(section, ()))
         why = {key: reason for key, reason in why.items() if not key.startswith(replaced or "-")}
-    unit = inputs.unit_of(form.input, output.reads)
+    unit = unit_of(form.input, name)
     reasons = {"data.train": f"{counted(seen.count, unit)}: {seen.description}", **why, **why_reading}
     data: dict[str, Any] = {
         "train": list(train),

@@ -20,7 +20,7 @@ from regard.data.lines import Fault
 from regard.data.store import Store, write_store
 from regard.data.survey import Survey
 from regard.errors import UserError
-from regard.inputs import INPUTS, unit_of
+from regard.inputs import INPUTS
 from regard.inputs.input import Row, Use
 from regard.outputs import OUTPUTS
 from regard.outputs.abilities import Learns, Settles, contents_of
@@ -59,7 +59,7 @@ def prepare(
     """
     skipped = [*seen.skipped]
     on_fault = skipped.append if config.data.faults == "skip" else None
-    unit, data = unit_of(config.input, OUTPUTS[config.task].reads), config.data
+    unit, data = settings.unit_of(config.input, config.task), config.data
     valid = list(read(config, data.valid, on_fault)) if data.valid else []
     split = Split(config, seen, (example.key for example in valid) if data.apart else ())
     if data.valid and data.apart:
@@ -89,7 +89,7 @@ def prepare(
 
 def _say_long(config: Config, record: dict[str, Any], left: int, say: Say) -> None:
     """Say what was too long, and how it is read after all; refuse if nothing is left."""
-    data, unit = config.data, unit_of(config.input, OUTPUTS[config.task].reads)
+    data, unit = config.data, settings.unit_of(config.input, config.task)
     left_out, cut, longest = (int(record.get(name, 0)) for name in ("left_out", "cut", "longest"))
     if cut:
         say(f"{counted(cut, unit)} with more than {data.longest} tokens: read in parts of that length (data.longest)")

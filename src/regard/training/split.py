@@ -18,6 +18,7 @@ from regard.outputs import OUTPUTS
 from regard.outputs.abilities import names_in
 from regard.outputs.output import Item, Output
 from regard.runs.build import form_of, read
+from regard.runs.settings import unit_of
 
 AnyExample = Example[Any, Any]
 
@@ -48,7 +49,7 @@ class Split:
         config, seen = self.config, self.seen
         if self.given:
             return
-        unit, file = inputs.unit_of(config.input, OUTPUTS[config.task].reads), config.data.train[0]
+        unit, file = unit_of(config.input, config.task), config.data.train[0]
         if seen.count < 2:
             raise UserError(
                 f"{file}: expected at least 2 {unit}s, one of them for validation, found {seen.count}. "
@@ -95,7 +96,7 @@ class Split:
         if most * share > len(found):
             raise UserError(
                 f"{self.config.data.train[0]}: data.most={most:,}: expected at most the {round(len(found) / share):,} "
-                f"{inputs.unit_of(self.config.input, OUTPUTS[self.config.task].reads)}s that are there to train on."
+                f"{unit_of(self.config.input, self.config.task)}s that are there to train on."
             )
         return found[max(0, round(most * share) - 1)]
 
@@ -107,7 +108,7 @@ class Split:
 
     def said(self, count: int) -> str:
         """Return what was held out, in words."""
-        unit = inputs.unit_of(self.config.input, OUTPUTS[self.config.task].reads)
+        unit = unit_of(self.config.input, self.config.task)
         last = "the last " if self.contiguous else ""
         held = f"holding out {last}{count:,} of {counted(self.seen.count, unit)}"
         apart = 2 * abs(count - self.config.data.held_out) > self.config.data.held_out
@@ -140,7 +141,7 @@ class Split:
         counts = Counter(example.key for example in self.seen.examples)
         found = sorted((self._hash(key), key) for key in counts)
         if len(found) < 2:
-            unit = inputs.unit_of(self.config.input, OUTPUTS[self.config.task].reads)
+            unit = unit_of(self.config.input, self.config.task)
             raise UserError(
                 f"{self.config.data.train[0]}: all {self.seen.count:,} {unit}s have the "
                 "same source, which cannot be trained on and held out too: give --valid FILE."

@@ -198,7 +198,7 @@ def run_training(
             form_of(config, paths)  # better now than after the training
     examples = list(read(config, config.data.test)) if world.first and config.data.test else []
     if world.first and config.data.test and not examples:
-        raise nothing_in(config.data.test, OUTPUTS[config.task].reads)
+        raise nothing_in(config.data.test, settings.unit_of(config.input, config.task))
     if not world.first:
         world.wait()  # for what process 0 prepares
     folder.make(run)
