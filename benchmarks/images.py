@@ -193,9 +193,10 @@ def main() -> None:
     for what, side in (("training", 0), ("inference", 1)):
         times: dict[str, list[float]] = {name: [] for name in pairs}
         for turn in range(given.turns + 1):
-            for name, steps in pairs.items():
+            names = [*pairs]
+            for name in names[turn % len(names) :] + names[: turn % len(names)]:  # nobody is always behind the same
                 began = clock()
-                steps[side]()
+                pairs[name][side]()
                 if turn:
                     times[name].append(clock() - began)
         medians = {name: statistics.median(each) for name, each in times.items()}
