@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from regard import pictures
 from regard.comparison.table import Series
 from regard.pictures.points import Point, scatter
+from regard.pictures.style import SMALL_SIZE
 
-POINTS = 60  # places along a learning curve
+POINTS = 600  # places along a learning curve: a few would be marked, as if they had been measured
 Facts = dict[str, Any]
 
 
@@ -29,7 +31,7 @@ def draw(facts: Facts, series: Sequence[Series], folder: Path) -> Iterator[tuple
         if drawn is not None:
             x, lines, bands = drawn
             title = f"{label} against {what}, with the range over seeds"
-            pictures.save(pictures.curves(x, lines, what, label, bands=bands, title=title), folder / name)
+            pictures.save(_beside(pictures.curves(x, lines, what, label, bands=bands, title=title)), folder / name)
             yield name, title
     fast = [
         Point(row["name"], row["costs"]["answers_per_second"], row["quality"], row["sd"] or 0.0, hollow=row["simple"])
@@ -47,12 +49,18 @@ def draw(facts: Facts, series: Sequence[Series], folder: Path) -> Iterator[tuple
         x = np.array([float(value) for value in rows[0][key]])
         lines = {row["name"]: _values(row[key]) for row in rows}
         title = f"{label} against {what}"
-        figure = pictures.curves(x, lines, what, label, title=title)
+        figure = _beside(pictures.curves(x, lines, what, label, title=title))
         figure.axes[0].set_xscale("log", base=2 if key == "lengths" else 10)
-        figure.axes[0].set_xticks(x, [f"{value:g}" for value in x])
+        figure.axes[0].set_xticks(x, [f"{value:,.0f}" for value in x])
         figure.axes[0].minorticks_off()
         pictures.save(figure, folder / f"{key}.png")
         yield f"{key}.png", title
+
+
+def _beside(figure: Figure) -> Figure:
+    """Return the figure with its legend beside it: among many lines there is no room."""
+    figure.axes[0].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=SMALL_SIZE, frameon=False)
+    return figure
 
 
 def _row(facts: Facts, name: str) -> Facts:
