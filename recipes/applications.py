@@ -223,7 +223,8 @@ WORDS = ["tokens.level=words", "output.level=words", "model.dropout=0.1", "decod
 LOOKED_UP = ["model.kind=transformer", "model.layers=3", "model.width=64", "model.hidden=128", "model.heads=4"]
 LOOKED_UP += ["model.position=rotary", "model.dropout=0", "training.optimiser=muon", "training.warmup=100"]
 LOOKED_UP += ["training.rate=3e-3", "tokens.level=words", "output.level=words", "output.joint=true", "decoding.beam=1"]
-LOOKED_UP += ["training.budget=1040", "training.every=500", "training.smoothing=0"]
+LOOKED_UP += ["training.budget=1040", "training.every=500", "training.smoothing=0", "training.average=1"]
+LOOKED_UP += ["output.metric=wer"]  # one word has no BLEU
 Job = Callable[[Path, dict[str, Any]], dict[str, float]]
 JOBS: dict[str, tuple[Job, int]] = {  # and the steps that it takes
     "conditioning": (conditioning, 3000),
