@@ -5,6 +5,7 @@ import torch
 
 from regard.attention import attend, blocks, fast, masks, positions
 from regard.attention.mixing import ShawValues
+from regard.attention.patterns import bigbird
 from regard.attention.scores import Additive
 from tests.attention.parts import gradients
 
@@ -35,6 +36,15 @@ def test_any_parts_run_in_blocks() -> None:
     ):
         given = {"mask": masks.window(20, 5), **parts}
         assert fast(q, k, v, **given).allclose(attend(q, k, v, **given)[0], atol=1e-10)
+
+
+def test_a_window_of_whole_blocks_with_positions_by_batch() -> None:
+    q = torch.randn(2, 2, 300, 8, dtype=torch.float64)
+    line = torch.arange(300)
+    for where in (line, torch.stack((line, line.masked_fill(line >= 180, -1)))):
+        given = {"mask": masks.window(8, 8) & bigbird(16), "q_pos": where, "k_pos": where}
+        assert blocks.blocks_of(given["mask"].on(where, where)) is not None
+        assert fast(q, q, q, **given).allclose(attend(q, q, q, **given)[0], atol=1e-10)
 
 
 def test_a_users_function_is_never_cut_into_blocks() -> None:

@@ -36,14 +36,14 @@ class BlockLayout:
         return BlockLayout(self.size, keys, wide)
 
     def allows(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        """Return the rule itself, (rows, m, n) for positions (rows or 1, m, 1) and (rows or 1, 1, n)."""
+        """Return the rule itself, (rows, …, m, n) for positions (rows or 1, …, m, 1) and (rows or 1, …, 1, n)."""
         rows, blocks, _ = self.keys.shape
         q, k = (positions.clamp(min=0) // self.size for positions in (q_pos, k_pos))
         most = max(blocks, *(1 + int(x.max()) if x.numel() else 1 for x in (q, k)))
         table = torch.zeros(rows, most + 1, most + 1, dtype=torch.bool, device=q.device)  # the last is for −1
         table[:, :blocks].scatter_(-1, self.keys % (most + 1), value=True)
         table.scatter_(1, (self.wide % (most + 1)).unsqueeze(-1).expand(-1, -1, most + 1), value=True)
-        return table[torch.arange(rows, device=q.device).view(-1, 1, 1), q, k]
+        return table[_batch(table, q), q, k]
 
 
 def join_blocks(some: Tensor, others: Tensor) -> Tensor:

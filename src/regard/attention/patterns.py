@@ -146,7 +146,7 @@ def _mask(size: int, plan: Plan, name: str) -> Mask:
     def rule(q_pos: Tensor, k_pos: Tensor) -> Tensor:
         q, k = (where.unsqueeze(0) if where.dim() == 2 else where for where in (q_pos, k_pos))
         allowed = blocks(lengths_of(k.flatten(1))).allows(q, k)
-        return allowed if max(q_pos.dim(), k_pos.dim()) == 3 else allowed[0]
+        return allowed if max(q_pos.dim(), k_pos.dim()) >= 3 else allowed[0]
 
     return Mask(rule, name, blocks=blocks)
 
