@@ -5,6 +5,7 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import regard
+from tests.messages import messages
 
 ROOT = Path(regard.__file__).parent
 TOP_LEVEL = 10  # .py files at most
@@ -172,3 +174,10 @@ def test_docstrings_say_the_result() -> None:
                 if words and words[0] in ("What", "Whether", "How", "Which", "Where"):
                     found.append(f"{path.relative_to(ROOT)}: {' '.join(words[:6])}")
     assert found == []
+
+
+def test_no_message_shows_the_name_of_a_variable() -> None:
+    """As one does that was meant to be an f-string."""
+    said = [(path.relative_to(ROOT), text) for path in sorted(ROOT.rglob("*.py")) for _, text in messages(path)]
+    assert len(said) > 1000
+    assert [f"{path}: {text}" for path, text in said if re.search(r"{[a-z_.]+}", text)] == []

@@ -374,7 +374,7 @@ class Fill(Output[Filled], Refuses, Poses, Invariant, Believes):
         row = self.parse(source)
         if answer is not None:
             raise UserError(
-                "--answer: a model that {self.does} {passes.input.noun} has no such option; write it into the text."
+                f"--answer: a model that {self.does} {passes.input.noun} has no such option; write it into the text."
             )
         if not row.ids or len(row.ids) > self.longest:
             raise UserError(
