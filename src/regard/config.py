@@ -117,6 +117,9 @@ class Config(Section):
         return int(self.model.parameters() + tables * self.model.width)
 
 
+NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)  # a date such as 2024-13-01 is a ValueError
+
+
 class _Plain(yaml.SafeLoader):
     """YAML without aliases, of which ten lines can stand for more than any memory holds, and without endless depth."""
 
@@ -133,6 +136,11 @@ class _Plain(yaml.SafeLoader):
         return node
 
 
+def plain_yaml(text: str | bytes) -> Any:
+    """Return what a YAML text says, or raise one of NOT_YAML."""
+    return yaml.load(text, _Plain)  # a safe loader: it makes no objects
+
+
 def is_settings(path: str | Path) -> bool:
     """Return True for a file whose name says that it holds settings, not data."""
     return Path(path).suffix.lower() in (".yaml", ".yml")
@@ -141,10 +149,10 @@ def is_settings(path: str | Path) -> bool:
 def parse(path: Path) -> dict[str, Any]:
     """Read the settings of a YAML file as a nested dictionary."""
     try:
-        found = yaml.load(path.read_text(encoding="utf-8"), _Plain)  # a safe loader: it makes no objects
+        found = plain_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: the settings cannot be read: {error.strerror}.") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date such as 2024-13-01 is a ValueError
+    except NOT_YAML as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         raise UserError(f"{path}{line} is not valid YAML: {getattr(error, 'problem', None) or error}.") from error

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
-import yaml
-
+from regard.config import NOT_YAML, plain_yaml
 from regard.data.boxes import BoxExample, Entry, Gallery, Named, examples, gallery_of
 from regard.data.folders import SPLITS, Handle, Tree, tree_of
 from regard.data.format import Format
@@ -217,14 +216,19 @@ def _coco(layout: Layout, report: OnFault) -> Iterator[Entry]:
 def _coco_fault(each: Any, names: dict[Any, str], entries: dict[Any, Entry]) -> str:
     if not isinstance(each, dict) or not {"image_id", "category_id", "bbox"} <= {*each}:
         return "expected image_id, category_id and bbox"
-    if each["image_id"] not in entries:
+    if not _known(each["image_id"], entries):
         return f"its image_id {each['image_id']!r} is not among the images; remove it, or add the image"
-    if each["category_id"] not in names:
+    if not _known(each["category_id"], names):
         return f"its category_id {each['category_id']!r} is not among the categories, expected one of {_some(names)}"
     box = each["bbox"]
     if not isinstance(box, list) or len(box) != 4 or not all(isinstance(x, int | float) for x in box):
         return f"expected bbox as [x, y, width, height], found {str(box)[:60]}"
     return ""
+
+
+def _known(number: Any, things: dict[Any, Any]) -> bool:
+    """Return True if a number of a JSON file, which may be a list, is that of one of the things."""
+    return isinstance(number, int | float | str) and number in things
 
 
 def _some(names: Any) -> str:
@@ -268,8 +272,8 @@ def _table(layout: Layout, report: OnFault) -> Iterator[Entry]:
         line = rows.line_num
         if not any(cell.strip() for cell in row):
             continue
-        if len(row) <= max(columns.picture, columns.label, *columns.edges):
-            report(Fault(str(handle), line, f"expected {len(row)} or more columns, found {row}", "faulty lines"))
+        if len(row) < (fewest := 1 + max(columns.picture, columns.label, *columns.edges)):
+            report(Fault(str(handle), line, f"expected {fewest} or more columns, found {len(row)}", "faulty lines"))
             continue
         name, label = row[columns.picture].strip(), row[columns.label].strip()
         entry = entries.setdefault(name, Entry(name, str(handle), line))
@@ -304,7 +308,6 @@ class _Annotation:
         self.handle, self.path, self.text = handle, [], ""  # type: ignore[var-annotated]
         self.found: dict[str, str] = {}
         self.entry = Entry(Path(handle.name).stem, str(handle))
-        self.named = ""
         self.parser = expat.ParserCreate()
         self.parser.StartElementHandler, self.parser.EndElementHandler = self._start, self._end
         self.parser.CharacterDataHandler = self._read
@@ -332,9 +335,7 @@ class _Annotation:
 
     def _end(self, tag: str) -> None:
         where, value = self.path[1:], self.text.strip()
-        if where == ["filename"] and value:
-            self.named = value
-        elif where[:1] == ["object"] and where[1:] in ([tag], ["bndbox", tag]):
+        if where[:1] == ["object"] and where[1:] in ([tag], ["bndbox", tag]):
             self.found[tag] = value
         elif where == ["object"]:
             self._box()
@@ -379,7 +380,7 @@ def _yolo(layout: Layout, report: OnFault) -> Iterator[Entry]:
         yield entry
 
 
-def _yolo_box(line: str, number: int, names: Sequence[str] | None, file: str, report: OnFault) -> Named | None:
+def _yolo_box(line: str, number: int, names: dict[int, str] | None, file: str, report: OnFault) -> Named | None:
     cells = line.split()
     what = ""
     try:
@@ -388,8 +389,8 @@ def _yolo_box(line: str, number: int, names: Sequence[str] | None, file: str, re
         kind, x, y, w, h, what = 0, 0, 0, 0, 0, f"expected a class and four numbers, found {line[:60]!r}"
     if not what and len(cells) > 5:
         what = f"expected a class and four numbers, found {len(cells) - 1}: polygons and key points are not boxes"
-    if not what and names is not None and not 0 <= kind < len(names):
-        what = f"there is no class {kind}, expected 0 to {len(names) - 1} ({_some(names)})"
+    if not what and names is not None and kind not in names:
+        what = f"there is no class {kind}, expected 0 to {max(names)} ({_some(names.values())})"
     if not what and not all(-0.01 <= value <= 1.01 for value in (x, y, w, h)):
         what = f"expected shares of the picture from 0 to 1, found {' '.join(cells[1:])}"
     if what:
@@ -399,7 +400,7 @@ def _yolo_box(line: str, number: int, names: Sequence[str] | None, file: str, re
     return Named(label, (x - w / 2, y - h / 2, x + w / 2, y + h / 2), number, relative=True)
 
 
-def _yolo_names(layout: Layout) -> list[str] | None:
+def _yolo_names(layout: Layout) -> dict[int, str] | None:
     """Return the names of the classes: of a data.yaml or a list of names in the folder, or in the one above."""
     assert layout.tree is not None
     above = layout.around.parent
@@ -407,24 +408,30 @@ def _yolo_names(layout: Layout) -> list[str] | None:
     if not layout.tree.archive and above.is_dir():
         handles += [Handle(str(file), "", (file.name,)) for file in sorted(above.iterdir()) if file.is_file()]
     for handle in handles:
-        if handle.suffix in (".yaml", ".yml"):
-            try:
-                found = yaml.safe_load(handle.read(1 << 20))
-                names = found.get("names") if isinstance(found, dict) else None
-            except (yaml.YAMLError, ValueError, RecursionError) as error:
-                raise UserError(f"{handle} cannot be read as YAML ({type(error).__name__}).") from error
-            if isinstance(names, dict):
-                names = [names[key] for key in sorted(names)]
-            if isinstance(names, list) and names:
-                return [str(name) for name in names]
+        if handle.suffix in (".yaml", ".yml") and (names := _names_in_yaml(handle)):
+            return names
     for handle in handles:
         if handle.name in NAMES:
-            return [
-                line.strip()
-                for line in handle.read(1 << 20).decode("utf-8-sig", "replace").splitlines()
-                if line.strip()
-            ]
+            lines = handle.read(1 << 20).decode("utf-8-sig", "replace").splitlines()
+            return dict(enumerate(line.strip() for line in lines if line.strip())) or None
     return None
+
+
+def _names_in_yaml(handle: Handle) -> dict[int, str]:
+    """Return `names` of a YAML file, a list or the number of each class before its name."""
+    try:
+        found = plain_yaml(handle.read(1 << 20))
+    except NOT_YAML as error:
+        raise UserError(f"{handle} cannot be read as YAML ({type(error).__name__}).") from error
+    names = found.get("names") if isinstance(found, dict) else None
+    if isinstance(names, list):
+        names = dict(enumerate(names))
+    if not isinstance(names, dict):
+        return {}
+    other = next((key for key in names if not isinstance(key, int)), None)
+    if other is not None:
+        raise UserError(f"{handle}: names: expected a list, or each class's number before its name, found {other!r}.")
+    return {key: str(names[key]) for key in sorted(names)}
 
 
 READERS: dict[str, Callable[[Layout, OnFault], Iterator[Entry]]] = {
