@@ -307,6 +307,15 @@ def test_runs_that_are_not_whole_are_listed(tmp_path: Path) -> None:
     assert found["steps"] == 3
 
 
+def test_runs_whose_files_are_spoilt_are_listed(tmp_path: Path) -> None:
+    fake_run(tmp_path / "one", 2.0)
+    (tmp_path / "one" / "results.json").write_text("[" * 100_000)
+    for settings in ("task: 2024-13-01", "task: &a [b]\nmodel: *a", "[" * 10_000):
+        (tmp_path / "one" / "config.yaml").write_text(settings)
+        (found,) = Browser((tmp_path,), {}).listed()["runs"]
+        assert (found["name"], found["task"], found["kind"]) == ("one", "", "")
+
+
 class BelowPath(BaseHTTPRequestHandler):
     """A proxy that knows the server below /x/y/ alone."""
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from regard.config import NOT_YAML, plain_yaml
 from regard.serving.queue import Refused
 
 DEPTH = 4  # folders below the one that is browsed
@@ -120,11 +121,9 @@ def _text(path: Path) -> str:
 
 def _settings(run: Path) -> dict[str, str]:
     """Return the settings by their full names, as text."""
-    import yaml
-
     try:
-        found = yaml.safe_load(_text(run / "config.yaml"))
-    except yaml.YAMLError:
+        found = plain_yaml(_text(run / "config.yaml"))
+    except NOT_YAML:
         return {}
     flat: dict[str, str] = {}
     for key, value in found.items() if isinstance(found, dict) else ():
@@ -145,7 +144,7 @@ def _curve(run: Path) -> list[dict[str, Any]]:
     for line in _text(run / "metrics.jsonl").splitlines():
         try:
             entry = json.loads(line, parse_constant=lambda _: None)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(entry, dict) and isinstance(entry.get("step"), int):
             found.append({key: value for key, value in entry.items() if isinstance(value, int | float)})
@@ -156,7 +155,7 @@ def _curve(run: Path) -> list[dict[str, Any]]:
 def _results(run: Path) -> dict[str, list[dict[str, Any]]]:
     try:
         found = json.loads(_text(run / "results.json"), parse_constant=lambda _: None)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     if not isinstance(found, dict):
         return {}
