@@ -134,6 +134,23 @@ def test_the_client_of_openai(server: Server) -> None:
         client.embeddings.create(model="tag", input="a")
 
 
+def test_a_stream_says_what_the_whole_answer_says(server: Server) -> None:
+    import openai
+
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    free = client.completions.create(model="continue_gpt", prompt="to be", max_tokens=8, seed=7).choices[0].text
+    for request in (
+        {"model": "convert_transformer", "prompt": "four five six seven"},
+        {"model": "convert_transformer", "prompt": "four five six seven", "max_tokens": 1},
+        {"model": "continue_gpt", "prompt": "to be", "max_tokens": 8, "seed": 7, "stop": [free[2:6], "never said"]},
+        {"model": "continue_gpt", "prompt": "to be", "max_tokens": 8, "seed": 7, "stop": free[-1] + "never said"},
+    ):
+        whole = client.completions.create(**request).choices[0]
+        events = [event.choices[0] for event in client.completions.create(**request, stream=True)]
+        assert "".join(event.text for event in events) == whole.text
+        assert events[-1].finish_reason == whole.finish_reason
+
+
 def test_the_client_of_hugging_face(server: Server) -> None:
     from huggingface_hub import InferenceClient
 

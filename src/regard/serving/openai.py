@@ -102,7 +102,8 @@ def add(app: FastAPI, service: Service) -> None:
         if body.stream:
             if len(jobs) > 1:
                 raise Refused(400, "stream: expected one prompt and n = 1.")
-            return StreamingResponse(_events(service, request, jobs[0], body, about), media_type="text/event-stream")
+            events = _events(service, request, jobs[0], body, about, facts["task"])
+            return StreamingResponse(events, media_type="text/event-stream")
         found = await service.answers(request, jobs)
         choices = [_choice(i, answer, facts, body) for i, answer in enumerate(found)]
         return JSONResponse({**about, "choices": choices, "usage": _usage(found, choices)})
@@ -175,7 +176,7 @@ def _choice(number: int, answer: dict[str, Any], facts: dict[str, Any], body: Co
     if facts["task"] == "continue" and not body.echo:
         text = text.removeprefix(answer["source"])
     text, stopped = _cut(text, body.stop)
-    ended = stopped or (facts["task"] == "convert" and best.get("finished", True))
+    ended = stopped or (facts["task"] == "convert" and _finished(answer))
     return {"index": number, "text": text, "logprobs": None, "finish_reason": "stop" if ended else "length"}
 
 
@@ -191,8 +192,35 @@ def _usage(found: list[dict[str, Any]], choices: list[dict[str, Any]]) -> dict[s
     return {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
 
 
+class _Outlet:
+    """What may be sent of a text while it is written: nothing from a stop on, and no end that may become a stop."""
+
+    def __init__(self, skip: int, stop: str | list[str] | None) -> None:
+        self.stops = [stop] if isinstance(stop, str) else stop or []
+        self.skip, self.written, self.sent, self.stopped = skip, "", 0, False
+
+    def add(self, piece: str) -> str:
+        """Return what can be sent now."""
+        self.written += piece
+        text, self.stopped = _cut(self.written[self.skip :], self.stops)
+        return self._send(text if self.stopped else text[: len(text) - self._begun(text)])
+
+    def rest(self) -> str:
+        """Return what was kept back, now that nothing follows."""
+        return "" if self.stopped else self._send(self.written[self.skip :])
+
+    def _send(self, text: str) -> str:
+        new = text[self.sent :]
+        self.sent += len(new)
+        return new
+
+    def _begun(self, text: str) -> int:
+        """Return how many characters at the end may be the beginning of a stop."""
+        return max((n for stop in self.stops for n in range(1, len(stop)) if text.endswith(stop[:n])), default=0)
+
+
 async def _events(
-    service: Service, request: Request, job: Job, body: CompletionBody, about: dict[str, Any]
+    service: Service, request: Request, job: Job, body: CompletionBody, about: dict[str, Any], task: str
 ) -> AsyncIterator[str]:
     """Yield server-sent events: pieces as they are written, the reason of the end, and [DONE]."""
     pieces: asyncio.Queue[str | None] = asyncio.Queue()
@@ -205,27 +233,31 @@ async def _events(
 
     try:
         service.pool.submit([job])
-        sent, written, reason = 0, "", "length"
-        skip = 0 if body.echo else len(job.content)
-        while (piece := await pieces.get()) is not None:
-            written += piece
-            text, stopped = _cut(written[skip:], body.stop)
-            if len(text) > sent:
-                yield event(text[sent:], None)
-                sent = len(text)
-            if stopped or await request.is_disconnected():
-                reason = "stop"
-                break
-        fault = job.done.exception() if job.done.done() and not job.done.cancelled() else None
+        outlet = _Outlet(len(job.content) if task == "continue" and not body.echo else 0, body.stop)
+        gone = False
+        while not (outlet.stopped or gone) and (piece := await pieces.get()) is not None:
+            if new := outlet.add(piece):
+                yield event(new, None)
+            gone = await request.is_disconnected()
+        if new := outlet.rest():
+            yield event(new, None)
+        whole = job.done.done() and not job.done.cancelled()
+        fault = job.done.exception() if whole else None
         if isinstance(fault, Refused):
             yield f"data: {json.dumps({'error': {'message': fault.message, 'type': fault.kind}})}\n\n"
         else:
-            yield event("", reason)
+            ended = outlet.stopped or (task == "convert" and whole and _finished(job.done.result()))
+            yield event("", "stop" if ended else "length")
         yield "data: [DONE]\n\n"
     except Refused as refused:
         yield f"data: {json.dumps({'error': {'message': refused.message, 'type': refused.kind}})}\n\n"
     finally:
         job.done.cancel()
+
+
+def _finished(answer: dict[str, Any]) -> bool:
+    """Return True for a conversion that came to its end."""
+    return bool(answer["answers"][0].get("finished", True))
 
 
 def _packed(vector: list[float]) -> str:
