@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.check import check_pairs
 from regard.data.example import SIDES, TASKS, UNITS, Example
 from regard.data.reading import recognise
+from tests.data.test_check_pairs import check_pairs
 
 
 def test_the_key_is_the_source_unless_given() -> None:

@@ -119,6 +119,11 @@ def test_text_is_normalised_and_other_line_separators_are_text(tmp_path: Path) -
     assert sides(list(read_examples([path]))) == [("café", "x\u2028y\x0bz")]
 
 
+def test_half_a_surrogate_pair_in_json_is_a_damaged_character(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", '{"source": "a \\ud83d b", "target": "c \\udc00"}\n')
+    assert sides(list(read_examples([path]))) == [("a \ufffd b", "c \ufffd")]
+
+
 REFUSED = [
     ([], "No data file"),
     (["missing"], "no such file"),

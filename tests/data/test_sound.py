@@ -18,6 +18,7 @@ from regard.data.reading import read_examples
 from regard.data.recognition import Files
 from regard.data.sound import Clip, clip_at, frame_count, handle_at, header, samples_of, seconds
 from regard.data.sound_forms import recognise_sound
+from regard.data.sound_tables import columns_of, recognise_table, records
 from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.runs import settings
@@ -294,9 +295,29 @@ def test_labels_of_frames(tmp_path: Path, form: str) -> None:
     assert tags[22:] == {"lab": [UNKNOWN] * 8, "short": ["a"] * 8}.get(form, ["s"] * 8)
 
 
+def test_a_text_is_no_table_whatever_stands_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    for content in ("a b\tc\nplain\rtext\td\n", '{"a": ' + "[" * 100_000 + "\n"):
+        path.write_bytes(content.encode())
+        assert recognise_table(path, "utf-8", None) is None
+
+
+def test_a_row_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+    line = '{"path": "a.wav", "text": "b"}'
+    for lines, row in ((["path,text", "a.wav,b"], "a.wav,b\rc"), ([line, line], '{"path": ' + "[" * 100_000)):
+        found: list[tuple[int, str]] = []
+        table = columns_of(lines)
+        assert table is not None
+        assert list(records([(7, row)], table, found.append)) == []
+        assert [number for number, _ in found] == [7]
+
+
 def test_damaged_labels_of_frames_are_refused() -> None:
     with pytest.raises(UserError, match="damaged TextGrid"):
         textgrid(LONG[:-40], "a.TextGrid")
+    for count in ("-2", "2000000000000"):
+        with pytest.raises(UserError, match="damaged TextGrid"):
+            textgrid(SHORT.replace("\n2\n", f"\n{count}\n"), "a.TextGrid")
     with pytest.raises(UserError, match="not a TextGrid"):
         textgrid("hello", "a.TextGrid")
     with pytest.raises(UserError, match=r"a.lab:2: expected `start end label`"):

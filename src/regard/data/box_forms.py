@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from regard.config import NOT_YAML, plain_yaml
 from regard.data.boxes import BoxExample, Entry, Gallery, Named, examples, gallery_of
 from regard.data.folders import SPLITS, Handle, Tree, tree_of
 from regard.data.format import Format
-from regard.data.lines import UTF_8, Fault, OnFault
+from regard.data.lines import UTF_8, Fault, OnFault, from_json
 from regard.data.pixels import SUFFIXES
 from regard.errors import UserError
 
@@ -193,7 +192,7 @@ def _stem(name: str) -> str:
 def _coco(layout: Layout, report: OnFault) -> Iterator[Entry]:
     handle = layout.files[0]
     try:
-        found = json.loads(handle.read(MOST))
+        found = from_json(handle.read(MOST).decode("utf-8-sig"))
         images, annotations, categories = (found[key] for key in ("images", "annotations", "categories"))
         names = {each["id"]: str(each["name"]) for each in categories}
         entries = {each["id"]: Entry(str(each["file_name"]), str(handle)) for each in images}

@@ -238,7 +238,8 @@ def _nodes(where: str, name: str, nodes: Any, count: int) -> Ints:
     if nodes.ndim != 1 or nodes.dtype.kind not in "iu":
         raise UserError(f"{where}: the nodes of {name} are {nodes.dtype} {nodes.shape}, expected a row of numbers.")
     if nodes.size and (nodes.min() < 0 or nodes.max() >= count):
-        raise UserError(f"{where}: {name} names node {nodes.max()}, expected nodes 0 to {count - 1}.")
+        wrong = nodes.min() if nodes.min() < 0 else nodes.max()
+        raise UserError(f"{where}: {name} names node {wrong}, expected nodes 0 to {count - 1}.")
     found: Ints = nodes.astype(np.int64)
     return found
 

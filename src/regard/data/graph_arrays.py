@@ -19,6 +19,7 @@ from regard.errors import UserError
 TU_FILE = re.compile(
     r"(.+)_(A|graph_indicator|graph_labels|node_labels|node_attributes|edge_labels|edge_attributes)\.txt"
 )
+KINDS = 10_000  # of edges at most: each is a column of their features
 NO_PICKLE = "which only pickle can write; pickles may run any program and are refused: save plain numbers"
 
 
@@ -67,7 +68,7 @@ def _first(arrays: Mapping[str, Any], *names: str) -> Any:
 
 def from_arrays(path: Path) -> list[Graph]:
     arrays = _Arrays(path)
-    pairs, strength = _npz_edges(path, arrays)
+    pairs = _npz_edges(path, arrays)
     many = _first(arrays, "node_graph", "batch")
     labels = _first(arrays, "labels", "y") if many is not None else _first(arrays, "labels", "y", "node_labels")
     numbers = _npz_features(path, arrays)
@@ -75,14 +76,14 @@ def from_arrays(path: Path) -> list[Graph]:
     carried = _first(arrays, "edge_features", "edge_attr")
     edge_labels = _first(arrays, "edge_labels")
     if carried is None and edge_labels is not None:
-        carried = np.eye(int(np.max(edge_labels)) + 1, dtype=np.float32)[_whole(path, "edge_labels", edge_labels)]
+        carried = _one_hot(path, _whole(path, "edge_labels", edge_labels))
     for name, array in (("labels", labels), ("graph_labels", _first(arrays, "graph_labels"))):
         if array is not None and array.ndim != 1:
             raise UserError(f"{path}: {name} have the shape {array.shape}, expected one label for each.")
     how: dict[str, Any] = {
-        "directed": bool(arrays["directed"]) if "directed" in arrays else False,
+        "directed": bool(_one(path, arrays, "directed")) if "directed" in arrays else False,
         "numbers": numbers,
-        "strength": strength if strength is not None else _first(arrays, "edge_weight", "edge_weights", "weights"),
+        "strength": _first(arrays, "edge_weight", "edge_weights", "weights"),
         "carried": carried,
         "names": None if "names" not in arrays else [str(name) for name in arrays["names"]],
     }
@@ -102,34 +103,64 @@ def from_arrays(path: Path) -> list[Graph]:
     return _apart(path, whole, _whole(path, "node_graph", many), arrays)
 
 
-def _npz_edges(path: Path, arrays: _Arrays) -> tuple[Any, Any]:
+def _one(path: Path, arrays: _Arrays, name: str) -> Any:
+    if arrays[name].size != 1:
+        raise UserError(f"{path}: {name} has the shape {arrays[name].shape}, expected one value.")
+    return arrays[name].item()
+
+
+def _all_of(path: Path, arrays: _Arrays, first: str, *others: str) -> None:
+    """Refuse an array whose partners are missing."""
+    missing = next((name for name in others if name not in arrays), None)
+    if missing:
+        raise UserError(f"{path}: {missing} is missing beside {first}, expected all of {', '.join((first, *others))}.")
+
+
+def _size(path: Path, arrays: _Arrays, name: str) -> tuple[int, int]:
+    """Return nodes and columns of features that stand apart from their size."""
+    array = arrays[name]
+    if array.shape != (2,) or array.dtype.kind not in "iu":
+        raise UserError(f"{path}: {name} is {array.dtype} {array.shape}, expected two numbers: nodes and columns.")
+    return int(array[0]), int(array[1])
+
+
+def _one_hot(path: Path, labels: Any) -> Any:
+    last = int(labels.max(initial=0))
+    if last >= KINDS:
+        raise UserError(f"{path}: edge_labels reach {last}, expected 0 to {KINDS - 1}: number them without gaps.")
+    return np.eye(last + 1, dtype=np.float32)[labels]
+
+
+def _npz_edges(path: Path, arrays: _Arrays) -> Any:
     if "adj_indptr" in arrays:
+        _all_of(path, arrays, "adj_indptr", "adj_indices")
         ends, columns = arrays["adj_indptr"], arrays["adj_indices"]
         if len(ends) < 2 or ends[-1] != len(columns):
             raise UserError(
                 f"{path}: adj_indptr ends at {ends[-1]}, expected {len(columns)}, the length of adj_indices."
             )
         rows = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
-        return np.stack((rows, columns.astype(np.int64)), 1), None
+        return np.stack((rows, columns.astype(np.int64)), 1)
     pairs = _first(arrays, "edges", "edge_index")
     if pairs.dtype.kind not in "iu" and pairs.size:
         raise UserError(f"{path}: edges are {pairs.dtype}, expected whole numbers, a pair for each edge.")
     if pairs.ndim != 2 or 2 not in pairs.shape:
         raise UserError(f"{path}: edges have the shape {pairs.shape}, expected (edges, 2).")
-    return (pairs.T if "edges" not in arrays and pairs.shape[0] == 2 else pairs), None
+    return pairs.T if "edges" not in arrays and pairs.shape[0] == 2 else pairs
 
 
 def _npz_features(path: Path, arrays: _Arrays) -> Any:
     if "feat_row" in arrays:
-        parts = ("feat_row", "feat_col", "feat_val", "feat_shape")
-        missing = next((part for part in parts if part not in arrays), None)
-        if missing:
-            raise UserError(f"{path}: {missing} is missing beside feat_row, expected all of {', '.join(parts)}.")
-        count, width = (int(x) for x in arrays["feat_shape"])
+        _all_of(path, arrays, "feat_row", "feat_col", "feat_val", "feat_shape")
+        count, width = _size(path, arrays, "feat_shape")
         return _sparse(path, arrays["feat_row"], arrays["feat_col"], arrays["feat_val"], count, width)
     if "attr_indptr" in arrays:
-        count, width = (int(x) for x in arrays["attr_shape"])
-        rows = np.repeat(np.arange(count), np.diff(arrays["attr_indptr"]))
+        _all_of(path, arrays, "attr_indptr", "attr_indices", "attr_data", "attr_shape")
+        count, width = _size(path, arrays, "attr_shape")
+        ends = _whole(path, "attr_indptr", arrays["attr_indptr"])
+        if len(ends) != count + 1 or (np.diff(ends) < 0).any():
+            raise UserError(f"{path}: attr_indptr has {len(ends)} entries, expected {count + 1} that never fall.")
+        rows = np.repeat(np.arange(count), np.diff(ends))
         return _sparse(path, rows, arrays["attr_indices"], arrays["attr_data"], count, width)
     return _first(arrays, "features", "x", "feat", "node_features", "node_attributes", "attr_matrix")
 
@@ -150,7 +181,7 @@ def _sparse(path: Path, rows: Any, columns: Any, amounts: Any, count: int, width
 
 def _npz_count(path: Path, arrays: _Arrays, numbers: Any, labels: Any, pairs: Any) -> int:
     if "num_nodes" in arrays:
-        return int(arrays["num_nodes"])
+        return int(_one(path, arrays, "num_nodes"))
     if isinstance(numbers, Sparse):
         return len(numbers.counts)
     sized = numbers if numbers is not None else labels
@@ -197,9 +228,8 @@ def _apart(path: Path, whole: Graph, member: Any, arrays: Mapping[str, Any]) -> 
     across = whole.edges[member[whole.edges[:, 0]] != member[whole.edges[:, 1]]]
     if len(across):
         raise UserError(f"{path}: an edge joins nodes {across[0, 0]} and {across[0, 1]} of different graphs.")
-    for name, array in (("fold", folds),):
-        if array is not None and len(array) != count:
-            raise UserError(f"{path}: {name} has {len(array):,} entries for {count:,} graphs, expected one each.")
+    if folds is not None and len(folds) != count:
+        raise UserError(f"{path}: fold has {len(folds):,} entries for {count:,} graphs, expected one each.")
     order = np.argsort(member, kind="stable")
     ends = np.searchsorted(member[order], np.arange(count + 1))
     edge_order = np.argsort(member[whole.edges[:, 0]], kind="stable")
@@ -250,7 +280,7 @@ def _tu_graphs(path: Path, arrays: dict[str, Any]) -> list[Graph]:
     labels = arrays.get("node_labels")
     carried = arrays.get("edge_features")
     if carried is None and "edge_labels" in arrays:
-        carried = np.eye(int(arrays["edge_labels"].max()) + 1, dtype=np.float32)[arrays["edge_labels"]]
+        carried = _one_hot(path, arrays["edge_labels"])
     if labels is not None and len(labels) != len(arrays["node_graph"]):
         raise UserError(
             f"{path}: {len(labels):,} node labels for {len(arrays['node_graph']):,} nodes, expected one each."

@@ -6,7 +6,6 @@ GraphML's entities are not expanded.
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 from regard.data.folders import SPLITS, Tree, tree_of
 from regard.data.graph import Graph, make_graph
 from regard.data.graph_arrays import from_arrays, from_tu, label_of
-from regard.data.lines import open_bytes
+from regard.data.lines import from_json, open_bytes
 from regard.errors import UserError
 
 START = 1 << 16  # bytes by which a form is recognised
@@ -107,11 +106,11 @@ def _tree_form(tree: Tree) -> str:
 def _from_json(path: Path) -> list[Graph]:
     text = _text(path)
     try:
-        found = json.loads(text)
+        found = from_json(text)
     except (ValueError, RecursionError) as error:
         lines = [line for line in text.splitlines() if line.strip()]
         try:
-            found = [json.loads(line) for line in lines] if len(lines) > 1 else _refuse_json(path, error)
+            found = [from_json(line) for line in lines] if len(lines) > 1 else _refuse_json(path, error)
         except (ValueError, RecursionError):
             _refuse_json(path, error)
     if isinstance(found, dict) and isinstance(found.get("graphs"), list):
@@ -175,7 +174,7 @@ def _from_rows(
         if name in names:
             raise UserError(f"{where}: there are two nodes {name!r}, expected each once.")
         names[name] = number
-    keys = [key for key in dict.fromkeys(key for node in nodes for key in node) if key not in (*NODE_NAMES[:3], "name")]
+    keys = [key for key in dict.fromkeys(key for node in nodes for key in node) if key not in NODE_NAMES]
     label_key = next((key for key in LABEL_NAMES if key in keys), None)
     splits = _row_splits(nodes, keys)
     keys = [key for key in keys if key not in (label_key, "split") and key.lower() not in SPLITS]
@@ -183,7 +182,7 @@ def _from_rows(
     pairs = np.array([_ends(where, i, edge, names) for i, edge in enumerate(edges)], np.int64).reshape(-1, 2)
     weight = next((key for key in WEIGHT_NAMES if edges and key in edges[0]), None)
     more = [key for key in (edges[0] if edges else {}) if key not in ("source", "target", weight, "id", "key")]
-    carried = _edge_features(where, edges, more)
+    carried = _edge_features(edges, more)
     return make_graph(
         where,
         len(nodes),
@@ -218,7 +217,7 @@ def _features(where: str, nodes: Sequence[Mapping[str, Any]], keys: Sequence[str
     for key in keys:
         values: list[Any] = [node.get(key) for node in nodes]
         if any(isinstance(value, list) for value in values):
-            widths = {len(value) if isinstance(value, list) else -1 for value in values}
+            widths = {len(value) if isinstance(value, list) else 0 for value in values}
             if len(widths) > 1:
                 raise UserError(
                     f"{where}: {key!r} has {min(widths)} to {max(widths)} numbers, "
@@ -235,7 +234,7 @@ def _features(where: str, nodes: Sequence[Mapping[str, Any]], keys: Sequence[str
     return np.array(columns, np.float32).T if columns else None, words if any(words) else None
 
 
-def _edge_features(where: str, edges: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> Any:
+def _edge_features(edges: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> Any:
     columns = []
     for key in keys:
         values: list[Any] = [edge.get(key) for edge in edges]
@@ -245,7 +244,6 @@ def _edge_features(where: str, edges: Sequence[Mapping[str, Any]], keys: Sequenc
             kinds = sorted({str(value) for value in values})
             if len(kinds) <= 100:
                 columns += [[float(str(value) == kind) for value in values] for kind in kinds]
-    del where
     return np.array(columns, np.float32).T if columns else None
 
 
@@ -267,7 +265,7 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or value is None:
         return isinstance(value, bool)
     if isinstance(value, int | float):
-        return True
+        return isinstance(value, float) or abs(value) < 2**63
     return (
         isinstance(value, str)
         and re.fullmatch(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*|nan|inf", value) is not None
@@ -317,15 +315,18 @@ def beside(path: Path) -> Path | None:
 
 def _table(path: Path) -> list[dict[str, str]]:
     text = _text(path)
-    lines = [line for line in text.splitlines() if line.strip() and line[0] not in "#%"]
-    rows = list(csv.reader(lines, delimiter=_delimiter(lines[0]) if lines else ","))
-    if len(rows) < 2:
+    numbered = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip() and line[0] not in "#%"]
+    if len(numbered) < 2:
         raise UserError(f"{path}: there are no rows below the header.")
-    header = [name.strip() for name in rows[0]]
-    for number, row in enumerate(rows[1:], 2):
+    rows = csv.reader((line for _, line in numbered), delimiter=_delimiter(numbered[0][1]))
+    header = [name.strip() for name in next(rows)]
+    found = []
+    for row in rows:
         if len(row) != len(header):
+            number, _ = numbered[rows.line_num - 1]
             raise UserError(f"{path}:{number}: {len(row)} columns, expected {len(header)} as in the header.")
-    return [dict(zip(header, (value.strip() for value in row), strict=True)) for row in rows[1:]]
+        found.append(dict(zip(header, (value.strip() for value in row), strict=True)))
+    return found
 
 
 def _header(path: Path | str) -> list[str] | None:
@@ -402,6 +403,8 @@ class _GraphML:
             about: dict[str, Any] = {}
             self.graphs.append(([], [], found.get("edgedefault") == "directed", about))
             self._stack.append(about)
+        elif name in ("node", "edge") and not self.graphs:
+            raise UserError(f"{self.path}: a <{name}> stands outside of a <graph>.")
         elif name == "node":
             self.graphs[-1][0].append({"id": found.get("id", "")})
             self._stack.append(self.graphs[-1][0][-1])

@@ -45,8 +45,8 @@ def textgrid(text: str, where: str) -> dict[str, list[Interval]]:
         while at < len(tokens):
             kind, name, count = tokens[at], _text(tokens[at + 1]), int(tokens[at + 4])
             at, each = at + 5, 3 if kind == '"IntervalTier"' else 2
-            if kind not in ('"IntervalTier"', '"TextTier"'):
-                raise ValueError(kind)
+            if kind not in ('"IntervalTier"', '"TextTier"') or not 0 <= each * count <= len(tokens) - at:
+                raise ValueError(f"{kind} of {count}")
             rows = [tokens[at + each * i : at + each * (i + 1)] for i in range(count)]
             if each == 3:
                 tiers[name] = [Interval(float(a), float(b), _text(label).strip()) for a, b, label in rows]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import json
+import re
 import unicodedata
 import zipfile
 import zlib
@@ -25,6 +27,8 @@ LONGEST_LINE = 16 * 2**20  # bytes: a "line" beyond this is no text, and would b
 HEAD = 1 << 16  # bytes that tell of encoding and line ends
 UTF_8 = "utf-8"
 MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # byte order marks
+ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")  # a surrogate in JSON
+LONE = re.compile("[\ud800-\udfff]")  # half a surrogate pair
 NAME_IT = "name its encoding: `regard train FILE --set data.encoding=latin-1`"
 
 
@@ -47,6 +51,20 @@ OnFault = Callable[[Fault], None]
 def refuse(fault: Fault) -> NoReturn:
     """Raise UserError: the default for a fault."""
     raise UserError(str(fault))
+
+
+def from_json(text: str) -> Any:
+    """Return the value of a JSON text; half a surrogate pair, which JSON can say and UTF-8 cannot, is U+FFFD."""
+    found = json.loads(text)
+    return _mended(found) if ESCAPED.search(text) else found
+
+
+def _mended(found: Any) -> Any:
+    if isinstance(found, str):
+        return LONE.sub("\ufffd", found)
+    if isinstance(found, list):
+        return [_mended(each) for each in found]
+    return {_mended(key): _mended(value) for key, value in found.items()} if isinstance(found, dict) else found
 
 
 # ---------------------------------------------------------------------------------------------- bytes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import re
 from collections import Counter
@@ -16,7 +15,7 @@ from typing import Any
 from regard.data.columns import LABEL_NAMES, TEXT_NAMES
 from regard.data.folders import Handle, Tree
 from regard.data.format import are_labels
-from regard.data.lines import Fault, OnFault, read_text
+from regard.data.lines import Fault, OnFault, from_json, read_text
 from regard.data.pixels import SUFFIXES, ImageHandle
 
 ENOUGH = 0.95  # of the files of a folder, or of the values of a column, that must be pictures
@@ -77,7 +76,7 @@ class Listing:
 def _fields(line: str, layout: ImageLayout, feed: Iterator[tuple[int, str]]) -> tuple[Any, Any] | None:
     if layout.delimiter == "json":
         try:
-            found = json.loads(line)
+            found = from_json(line)
             return found.get(layout.path), found.get(layout.target)
         except (ValueError, AttributeError, RecursionError):
             return None
@@ -160,7 +159,7 @@ def _said(name: str) -> str | None:
 
 def _json_layout(lines: Sequence[str], names: Callable[[str], bool]) -> ImageLayout | None:
     try:
-        found = [json.loads(line) for line in lines]
+        found = [from_json(line) for line in lines]
     except (ValueError, RecursionError):
         return None
     if not all(isinstance(row, dict) for row in found):

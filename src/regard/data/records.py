@@ -13,7 +13,7 @@ from typing import Any
 
 from regard.data.columns import Table
 from regard.data.format import SAMPLE_LINES, Format, Sample
-from regard.data.lines import UTF_8, Fault, OnFault, open_bytes, open_file, read_text
+from regard.data.lines import UTF_8, Fault, OnFault, from_json, open_bytes, open_file, read_text
 from regard.errors import UserError
 
 MOST_FIELDS = 1000
@@ -54,7 +54,7 @@ def _parsed(line: str) -> Record | None:
     if not line.lstrip().startswith("{"):
         return None
     try:
-        found = json.loads(line)
+        found = from_json(line)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
@@ -70,7 +70,7 @@ def _array(path: str, encoding: str) -> list[Record] | None:
         )
     try:
         text = content.decode(encoding if not encoding.lower().startswith("utf") else "utf-8-sig")
-        found = json.loads(text)
+        found = from_json(text)
     except (ValueError, RecursionError):
         return None
     if isinstance(found, dict):

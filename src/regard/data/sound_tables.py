@@ -6,7 +6,6 @@ NeMo's manifests, Hugging Face's metadata files, Common Voice, SpeechBrain and L
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any
 from regard.data.folders import Handle, Tree
 from regard.data.format import Format, are_labels
 from regard.data.intervals import decoded
-from regard.data.lines import Fault, OnFault, decode_line, read_lines
+from regard.data.lines import Fault, OnFault, decode_line, from_json, read_lines
 from regard.data.recordings import FRAMES, SoundExample, example, finder, labels_of, told
 from regard.data.sound import SOUND, Clip
 from regard.errors import UserError
@@ -129,7 +128,10 @@ def columns_of(lines: Sequence[str], *, beside: bool = False) -> SoundTable | No
     if lines[0].lstrip().startswith("{"):
         return _json_columns(lines)
     for delimiter in ("\t", "|", ",", ";"):
-        rows = [*_cells(lines, delimiter)]
+        try:
+            rows = [*_cells(lines, delimiter)]
+        except csv.Error:
+            continue
         width = len(rows[0])
         if width < 2 or sum(len(row) == width for row in rows) < 0.9 * len(rows):
             continue
@@ -173,8 +175,8 @@ def _unnamed(rows: list[list[str]], place: int, delimiter: str) -> SoundTable | 
 
 def _json_columns(lines: Sequence[str]) -> SoundTable | None:
     try:
-        rows = [json.loads(line) for line in lines]
-    except ValueError:
+        rows = [from_json(line) for line in lines]
+    except (ValueError, RecursionError):
         return None
     if not all(isinstance(row, dict) for row in rows):
         return None
@@ -225,12 +227,16 @@ def records(lines: Iterable[tuple[int, str]], table: SoundTable, report: Any) ->
             continue
         if table.delimiter == "json":
             try:
-                row = {str(key): "" if value is None else str(value) for key, value in json.loads(line).items()}
-            except (ValueError, AttributeError):
+                row = {str(key): "" if value is None else str(value) for key, value in from_json(line).items()}
+            except (ValueError, AttributeError, RecursionError):
                 report((number, f"expected a JSON object, found {line[:40]!r}"))
                 continue
         else:
-            cells = next(iter(_cells([line], table.delimiter)), [])
+            try:
+                cells = next(_cells([line], table.delimiter), [])
+            except csv.Error:
+                report((number, f"expected fields with {table.delimiter!r} between them, found {line[:40]!r}"))
+                continue
             if table.header and tuple(cell.strip().lower() for cell in cells) == table.header:
                 continue
             names = table.header or [str(i) for i in range(len(cells))]
