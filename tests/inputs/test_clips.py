@@ -17,6 +17,7 @@ from regard.inputs import INPUTS, read, recognise
 from regard.inputs.clips import Clips, ClipSettings, ClipStem
 from regard.inputs.input import Opens, Source
 from regard.models.cnn import cnn
+from regard.models.swin import swin
 from regard.models.vit import vit
 
 
@@ -142,6 +143,13 @@ def test_each_frame_is_read_as_a_picture_and_stands_in_the_strip(build: object, 
     assert view.picture is not None
     assert view.picture.shape == (12, 60, 3)
     assert view.grid == (3, 15)
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_windows_that_would_lie_across_frames_are_refused(stages: int) -> None:
+    stem, _ = swin(layers=1, stages=stages, width=8, hidden=8, heads=2, window=2)
+    with pytest.raises(ValueError, match="would lie across frames: choose another"):
+        reader().module(stem)
 
 
 def test_all_frames_of_a_clip_are_varied_alike() -> None:

@@ -46,6 +46,7 @@ from regard.inputs.patches import (
 )
 from regard.inspection.view import Coverable, View
 from regard.layers.stem import Marks, Shape, Stem
+from regard.models.swin import SwinStem
 
 SENT_PIXELS = 2**25  # of all frames of a clip that a stranger sends
 STATISTICS = 300  # clips from which mean and deviation are learned
@@ -212,6 +213,8 @@ class Clips(Input[ImageHandle], Opens, Covers):
         how = self.how
         shape = Shape(how.size, how.size, how.channels, how.patch)
         inner = SequencePatches(stem, shape) if stem.pixels is None else stem.pixels(shape)
+        if isinstance(inner, SwinStem):
+            raise ValueError("windows would lie across frames: choose another model.kind, such as vit or transformer")
         marks = int(Marks.FIRST in self.marks)
         return ClipStem(inner, stem.width, how.frames, marks, self.mean, self.deviation)
 

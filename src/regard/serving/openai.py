@@ -193,7 +193,7 @@ def _usage(found: list[dict[str, Any]], choices: list[dict[str, Any]]) -> dict[s
 
 
 class _Outlet:
-    """What may be sent of a text while it is written: nothing from a stop on, and no end that may become a stop."""
+    """A text that is sent while it is written: nothing from a stop on, and no end that may become a stop."""
 
     def __init__(self, skip: int, stop: str | list[str] | None) -> None:
         self.stops = [stop] if isinstance(stop, str) else stop or []
