@@ -1,5 +1,7 @@
 """The loop: it learns, stops, resumes to the same bits, refuses other data, and survives bad numbers."""
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -142,6 +144,15 @@ def test_a_damaged_state_is_passed_over_and_a_second_process_refused(
     assert "weights.safetensors has changed since it was written" in capsys.readouterr().err
     with folder.locked(run), pytest.raises(UserError, match="in use by another training"):
         regard.train(pairs, run, steps=20, set=TINY, quiet=True)
+
+
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(UserError, match="cannot be locked: No locks available"), folder.locked(tmp_path):
+        pass
 
 
 def test_other_settings_or_data_do_not_continue_a_run(pairs: Path, tmp_path: Path) -> None:

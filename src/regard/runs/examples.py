@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from regard.data.tagged import split_words
 from regard.errors import UserError
 from regard.outputs.abilities import in_short
 from regard.outputs.output import Held
@@ -59,7 +60,7 @@ def _nodes(task: Task, held: Held, answers: Sequence[str]) -> Iterator[tuple[Any
         return
     for item, answer in zip(held.items, answers, strict=True):
         names = task.input.view(item.example.source).unit_names()
-        tags = zip(names, answer.split(), str(item.expected[0]).split(), strict=False)
+        tags = zip(names, split_words(answer), split_words(str(item.expected[0])), strict=False)
         for name, own, expected in tags:
             text = naming.units(task.input.text(item.example.source), [name])
             yield text, expected, own == expected

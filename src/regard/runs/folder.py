@@ -81,6 +81,9 @@ def locked(run: Path) -> Iterator[None]:
     except BlockingIOError as error:
         os.close(handle)
         raise UserError(f"{run} is in use by another training: wait for it, or name another folder with -o.") from error
+    except OSError as error:
+        os.close(handle)
+        raise UserError(f"{run} cannot be locked: {error.strerror}. Name a folder on another disk with -o.") from error
     try:
         yield
     finally:
