@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from regard.commands.check import check
 from regard.data.filterbank import features, log_mel
 from regard.data.format import Format
-from regard.data.intervals import UNKNOWN, label_lines, tags_of, textgrid
+from regard.data.intervals import UNLABELLED, label_lines, tags_of, textgrid
 from regard.data.reading import read_examples
 from regard.data.recognition import Files
 from regard.data.sound import Clip, clip_at, frame_count, handle_at, header, samples_of, seconds
@@ -292,7 +292,7 @@ def test_labels_of_frames(tmp_path: Path, form: str) -> None:
     assert len(tags) == frame_count(found.source) == 30
     assert tags[:10] == ["sil"] * 10
     assert tags[10:22] == (["a"] * 12 if form == "short" else ["AH\u00a01"] * 12)
-    assert tags[22:] == {"lab": [UNKNOWN] * 8, "short": ["a"] * 8}.get(form, ["s"] * 8)
+    assert tags[22:] == {"lab": [UNLABELLED] * 8, "short": ["a"] * 8}.get(form, ["s"] * 8)
 
 
 def test_a_text_is_no_table_whatever_stands_in_it(tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_damaged_labels_of_frames_are_refused() -> None:
         textgrid("hello", "a.TextGrid")
     with pytest.raises(UserError, match=r"a.lab:2: expected `start end label`"):
         label_lines("0 1 a\nx y b\n", "a.lab", 8000, 2.0)
-    assert tags_of([], 3) == f"{UNKNOWN} {UNKNOWN} {UNKNOWN}"
+    assert tags_of([], 3) == f"{UNLABELLED} {UNLABELLED} {UNLABELLED}"
 
 
 # ---- check

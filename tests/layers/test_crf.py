@@ -31,6 +31,13 @@ def sentences(tags: int, seed: int, lengths: tuple[int, ...] = LENGTHS) -> tuple
     return 2 * torch.randn(len(lengths), max(lengths), tags), mask
 
 
+def decoded(crf: CRF, emissions: Tensor, mask: Tensor) -> list[list[int]]:
+    """The most probable tags, without those of padding."""
+    found = crf.best(emissions, mask)
+    assert not found.masked_fill(mask, 0).any()
+    return [row[:length] for row, length in zip(found.tolist(), mask.sum(1).tolist(), strict=True)]
+
+
 def allowed(crf: CRF, row: tuple[int, ...]) -> bool:
     if crf.may_start is None:
         return True
@@ -88,7 +95,7 @@ def test_best_row_and_probabilities_are_those_of_the_enumeration(tags: int, rule
     crf = chain(tags, seed, rules)
     emissions, mask = sentences(tags, seed)
     shares = crf.probabilities(emissions, mask)
-    for i, (row, length) in enumerate(zip(crf.decode(emissions, mask), LENGTHS, strict=True)):
+    for i, (row, length) in enumerate(zip(decoded(crf, emissions, mask), LENGTHS, strict=True)):
         every = all_rows(crf, emissions[i, :length])
         assert tuple(row) == max(every, key=lambda each: float(every[each].detach()))
         marginal = torch.zeros(mask.shape[1], tags)
@@ -146,7 +153,7 @@ def test_without_transitions_it_is_a_softmax() -> None:
         crf.loss(emissions, gold, mask), cross_entropy(emissions[mask], gold[mask], reduction="sum")
     )
     torch.testing.assert_close(crf.probabilities(emissions, mask)[mask], emissions.softmax(-1)[mask])
-    assert crf.decode(emissions, mask) == [row[m].tolist() for row, m in zip(emissions.argmax(-1), mask, strict=True)]
+    assert decoded(crf, emissions, mask) == [row[m].tolist() for row, m in zip(emissions.argmax(-1), mask, strict=True)]
 
 
 @settings(max_examples=25, deadline=None)
@@ -169,10 +176,10 @@ def test_padding_and_order_change_nothing(lengths: list[int], seed: int, more: i
     torch.testing.assert_close(crf.loss(wider, wide_gold, wide_mask), loss)
     torch.testing.assert_close(crf.loss(emissions[order], gold[order], mask[order]), loss)
     torch.testing.assert_close(torch.stack([crf.loss(*one) for one in alone]).sum(), loss)
-    rows = crf.decode(emissions, mask)
-    assert crf.decode(wider, wide_mask) == rows
-    assert crf.decode(emissions[order], mask[order]) == [rows[i] for i in order.tolist()]
-    assert [crf.decode(one[0], one[2])[0] for one in alone] == rows
+    rows = decoded(crf, emissions, mask)
+    assert decoded(crf, wider, wide_mask) == rows
+    assert decoded(crf, emissions[order], mask[order]) == [rows[i] for i in order.tolist()]
+    assert [decoded(crf, one[0], one[2])[0] for one in alone] == rows
     assert [len(row) for row in rows] == lengths
     shares = crf.probabilities(emissions, mask)
     torch.testing.assert_close(crf.probabilities(wider, wide_mask)[:, : mask.shape[1]], shares)

@@ -19,6 +19,5 @@ from regard.attention.state import Cache, Fixed, Rolling, Sums
 __all__ = [
     "Attention", "AttentionState", "Cache", "Context", "Edges", "Fixed", "Layer", "Mask", "MultiHead", "Rolling",
     "State", "Sums", "Watchable", "attend", "causal", "fast", "kernels", "masks", "mixing", "normalisers", "padding",
-    "pieces",
-    "positions", "reason", "scores", "window",
+    "pieces", "positions", "reason", "scores", "window",
 ]  # fmt: skip

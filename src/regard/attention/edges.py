@@ -27,9 +27,7 @@ from regard.attention.scores import PairScore, Score, dot, scaled_dot, uniform
 from regard.layers.dropout import Dropout
 from regard.layers.products import products
 
-CHUNK = (
-    8192  # edges whose vectors are held at once: they stay in the cache, and memory stays linear with a small factor
-)
+CHUNK = 8192  # edges whose vectors are held at once, in the cache: memory stays linear with a small factor
 ALONE = (normalisers.sigmoid, normalisers.relu, normalisers.exponential, normalisers.none)  # of each score by itself
 
 

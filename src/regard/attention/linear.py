@@ -60,7 +60,7 @@ def features(
     keys, scale = kernel.features(k)
     padded = k_pos < 0
     if bool(padded.any()):
-        gone = _by_batch(padded)
+        gone = by_batch(padded)
         keys = keys.masked_fill(gone, 0.0)
         scale = scale if scale is None else scale.masked_fill(gone.squeeze(-1), LOWEST)
     folded = None if scale is None else scale.flatten(0, 1)
@@ -72,7 +72,7 @@ def _wide(*tensors: Tensor) -> list[Tensor]:
     return [x.to(torch.promote_types(x.dtype, torch.float32)) for x in tensors]
 
 
-def _by_batch(where: Tensor) -> Tensor:
+def by_batch(where: Tensor) -> Tensor:
     """Return (n,) or (batch, n) in a shape that goes with (batch, heads, n, d)."""
     return where.unsqueeze(-1) if where.dim() == 1 else where[:, None, :, None]
 
@@ -83,7 +83,7 @@ def both_ways(q: Tensor, k: Tensor, v: Tensor, kernel: Kernel, k_pos: Tensor) ->
     sums, tops = [], []
     for keys, values, where in zip(*(x.split(_piece(q), -2) for x in (k, v)), k_pos.split(_piece(q), -1), strict=True):
         padded, (wide, wide_values) = where < 0, _wide(keys, values)
-        made, top = kernel.features.together(wide, _by_batch(padded) if bool(padded.any()) else None)
+        made, top = kernel.features.together(wide, by_batch(padded) if bool(padded.any()) else None)
         sums.append(torch.cat((made.mT @ wide_values, made.sum(-2).unsqueeze(-1)), -1))
         tops.append(top)
     total = _added(sums, tops)
@@ -282,4 +282,4 @@ def step(
     y, padded = torch.cat(answers, -2), positions < 0
     folded: list[Any] = [x if x is None else x.unflatten(0, q.shape[:2]) for x in (s, z, top)]
     after = Summed(*folded)
-    return y.masked_fill(_by_batch(padded), 0.0) if bool(padded.any()) else y, after
+    return y.masked_fill(by_batch(padded), 0.0) if bool(padded.any()) else y, after

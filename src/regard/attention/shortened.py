@@ -20,6 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from regard.attention.equation import AnyMask, check, default_positions, match_heads, rule_of
 from regard.attention.layer import Context, State, Watchable
+from regard.attention.linear import by_batch
 from regard.attention.masks import Mask, padding
 from regard.layers.roles import BETWEEN, Role
 
@@ -51,14 +52,10 @@ class LengthProjection(nn.Module):
             return self.weight[:, : len(first)].to(x.dtype) @ x
         # Every position in its place: zeros instead of padding.
         if not is_exporting() and bool(((positions == first) | ~real).all()):
-            gone = _by_batch(~real)
+            gone = by_batch(~real)
             return self.weight[:, : len(first)].to(x.dtype) @ x.masked_fill(gone, 0.0)
         columns = self.weight.to(x.dtype)[:, positions.clamp(min=0)] * real  # (columns, n) or (columns, batch, n)
         return (columns if columns.dim() == 2 else columns.transpose(0, 1).unsqueeze(1)) @ x
-
-
-def _by_batch(where: Tensor) -> Tensor:
-    return where.unsqueeze(-1) if where.dim() == 1 else where[:, None, :, None]
 
 
 class ShortenedAttention(Watchable):

@@ -89,8 +89,7 @@ def windows(rows: int, columns: int, side: int, shift: int = 0) -> Windows:
 
     def same(q: Tensor, k: Tensor) -> Tensor:
         down, along = (
-            torch.div(q_place - shift, side, rounding_mode="floor")
-            == torch.div(k_place - shift, side, rounding_mode="floor")
+            _block(q_place, side, shift) == _block(k_place, side, shift)
             for q_place, k_place in ((q // columns, k // columns), (q % columns, k % columns))
         )
         return down & along

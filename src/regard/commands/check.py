@@ -26,12 +26,13 @@ from regard.errors import UserError
 from regard.outputs import OUTPUTS
 from regard.runs import settings, verify
 from regard.runs.build import Parts, form_of, read
+from regard.runs.locations import SETS
 from regard.runs.model import SAME, TRIED, Model, load, nothing_in, refuse_missing
 from regard.training import choose, rehearsal
 from regard.training.advice import warnings_of
 from regard.training.prepare import prepare
 from regard.training.split import Split, survey
-from regard.training.train import SETS, TRAINED, reading_of, settle
+from regard.training.train import TRAINED, reading_of, settle
 
 REHEARSED = 20_000  # examples that are prepared as for a training; more are tried by the first SAMPLE of them
 

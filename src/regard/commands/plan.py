@@ -70,7 +70,7 @@ def plan(
     format: str = "",
     columns: str = "",
 ) -> CostPlan:
-    """CostPlan the training of files, of settings or of a run; `length` is assumed where the data is not there."""
+    """Plan the training of files, of settings or of a run; `length` is assumed where the data is not there."""
     machine = None if on == "this" else machine_of(on)
     sample = _sample([*data], task, changes, length, format=format, columns=columns)
     if not len(sample.rows):
@@ -298,9 +298,7 @@ def cheaper(found: CostPlan) -> list[tuple[str, float]]:
         tried.append("model.attention=local")
     before = step_cost(found.sample.task, found.sample.batches, found.sample.content, sample=1).flops
     shares = [(change, _share(found, change, before)) for change in tried]
-    return sorted(
-        [(change, share) for change, share in shares if share is not None and share < 0.8], key=lambda each: each[1]
-    )
+    return sorted(((change, share) for change, share in shares if share < 0.8), key=lambda each: each[1])
 
 
 def _share(found: CostPlan, change: str, before: float) -> float:

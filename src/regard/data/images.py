@@ -31,7 +31,6 @@ from regard.errors import UserError
 
 INPUT = "patches"
 NAMED = 6  # ignored files and folders that are named
-PATH_NAMES = ("file_name", "filename", "image", "path", "file", "img", "picture", "image_path", "image_name")
 
 
 # ---- recognition ---------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from regard.data.tagged import NO_BREAK
 from regard.errors import UserError
 
 SILENCE = "sil"  # of an interval without a text
-UNKNOWN = "∅"  # of a frame that no interval covers: it counts neither in the loss nor in a metric
+UNLABELLED = "∅"  # of a frame that no interval covers: it counts neither in the loss nor in a metric
 TOKEN = re.compile(r'"(?:[^"]|"")*"|<exists>|<absent>|[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?')
 PHONES = re.compile(r"phon|segm|mau|kan-mau", re.IGNORECASE)  # names of a tier of phonemes
 NUMBER = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
@@ -110,9 +110,9 @@ def intervals_of(content: bytes, where: str, rate: int, duration: float) -> list
 
 
 def tags_of(found: Sequence[Interval], count: int) -> str:
-    """Return the label of each frame, by its middle; UNKNOWN where there is none."""
+    """Return the label of each frame, by its middle; UNLABELLED where there is none."""
     middles = (np.arange(count) + 0.5) * HOP
-    tags = np.full(count, UNKNOWN, dtype=object)
+    tags = np.full(count, UNLABELLED, dtype=object)
     for start, end, label in found:
         tags[(middles >= start) & (middles < end)] = NO_BREAK.join(label.split()) or SILENCE
     return " ".join(tags)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.config import Config, render
 from regard.errors import UserError
-from regard.exchange import bert, gpt2, marian, vit
+from regard.exchange import bert, conversion, gpt2, marian, vit
 from regard.exchange.folder import CONFIG, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS, Facts, Weights, need
 from regard.exchange.kind import Ids, PublishedKind
 from regard.exchange.marian import TARGET_TOKENIZER
@@ -74,7 +74,7 @@ def _published_shapes(kind: PublishedKind, config: Config, parts: Parts) -> chec
 
 
 def _write_run(run: Path, config: Config, parts: Parts, state: dict[str, Tensor], what: str) -> Model:
-    _refuse_existing(run)
+    conversion.refuse_taken(run)
     input, output = parts
     count, name = sum(tensor.numel() for tensor in state.values()), quoted(run)
     card = [
@@ -98,17 +98,12 @@ def _write_run(run: Path, config: Config, parts: Parts, state: dict[str, Tensor]
     return load(run)
 
 
-def _refuse_existing(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} exists already: name another folder with -o.")
-
-
 def export(model: Model, folder: Path) -> float:
     """Write a folder in the Hugging Face layout, read it back, and return the largest difference of logits."""
     config, parts = model.config, (model.task.input, model.task.output)
     kind = _kind_of(config)
     kind.refuse(config)
-    _refuse_existing(folder)
+    conversion.refuse_taken(folder)
     facts = kind.facts(config, parts, model.network) | {
         "architectures": [kind.architecture],
         "dtype": "float32",

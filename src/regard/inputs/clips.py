@@ -105,7 +105,7 @@ class Clips(Input[ImageHandle], Opens, Covers):
         counts = [count_of(one) for one in some]
         firsts = [sampled(one, 1)[0] for one in some]
         side = median(min(pixels.shape[:2]) for pixels in firsts)
-        size = min(64, picture_choice.fitting(side))
+        size = min(64, picture_choice.size_for(side))
         patch = next(p for p in (8, 4, 6, 7, 5, size) if size % p == 0)
         frames = int(min(FRAMES, median(counts)))
         section = {"frames": frames, "size": size, "channels": max(p.shape[2] for p in firsts), "patch": patch}

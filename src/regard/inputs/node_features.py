@@ -1,7 +1,8 @@
 """Features of nodes as a network takes them: sparse columns, dense numbers, and where a node lies in its graph.
 
-Positions: the k eigenvectors of the Laplacian I − D^−½ A D^−½ with the smallest eigenvalues but 0 (Dwivedi et al.
-2023), which vary smoothly along edges; or the chance of a random walk from a node to be there after 1 … k steps again.
+Positions: the k eigenvectors of the Laplacian I − D^−½ A D^−½ with the smallest eigenvalues but the first, which is
+0 (Dwivedi et al. 2023): they vary smoothly along edges. Or the chance of a random walk from a node to be there after
+1 … k steps again.
 """
 
 from __future__ import annotations

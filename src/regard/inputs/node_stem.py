@@ -15,7 +15,7 @@ from torch.compiler import is_exporting
 from torch.nn.functional import embedding_bag
 
 from regard.attention import Context
-from regard.inputs.input import Source
+from regard.inputs.input import Source, moved
 from regard.layers.dropout import Dropout
 from regard.layers.stem import Stem
 
@@ -42,7 +42,7 @@ class NodeStem(nn.Module):
         if self.around is not None:
             draw = np.random.default_rng(int(torch.randint(2**62, ()))) if self.training else None
             device = source.positions.device
-            source = _to(self.around(source, draw), device)
+            source = moved(self.around(source, draw), device)
         counts, columns, amounts, dense = source.values
         x = self._sparse(counts, columns, amounts) if self.weight is not None else None
         if self.map is not None:
@@ -77,9 +77,3 @@ class NodeStem(nn.Module):
             return dense
         signs = 2 * torch.randint(2, (len(dense), 1, self.signs), device=dense.device) - 1
         return torch.cat((dense[..., : -self.signs], dense[..., -self.signs :] * signs), -1)
-
-
-def _to(source: Source, device: torch.device) -> Source:
-    from regard.inputs.input import moved
-
-    return moved(source, device)

@@ -236,8 +236,6 @@ class Patches(Input[ImageHandle], Opens, Framed, Restores[ImageHandle], Covers):
 
     def cover(self, source: ImageHandle, view: View, part: Coverable) -> ImageHandle:
         """Return the picture with the mean colour of the training data at a place."""
-        from PIL import Image
-
         pixels = covered(self._pixels(source)[0], view, part, self.mean)
         file = io.BytesIO()
         Image.fromarray(pixels[..., 0] if self.how.channels == 1 else pixels).save(file, "PNG")

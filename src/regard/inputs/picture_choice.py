@@ -27,7 +27,7 @@ def choose(seen: Survey, use: Use) -> Chosen:
     side, oblong, colour = typical(sources)
     if use is Use.PLACES:
         return _to_find(side, oblong, colour)
-    size = fitting(side)
+    size = size_for(side)
     patch = next(p for p in (4, 8, 2, 6, 7, 3, 5, 1, size) if size % p == 0 and size // p <= 14)
     photographs = colour and side >= 64
     labels = use is Use.LABEL
@@ -72,7 +72,7 @@ def _of_variations(section: dict[str, Any], *, labels: bool) -> dict[str, str]:
     }
 
 
-def fitting(side: float, largest: int = LARGEST) -> int:
+def size_for(side: float, largest: int = LARGEST) -> int:
     """Return the size to read pictures of a usual shorter side at: as they are if they are small."""
     if side <= largest and side % 4 == 0:
         return int(side)
@@ -81,7 +81,7 @@ def fitting(side: float, largest: int = LARGEST) -> int:
 
 def _to_find(side: float, oblong: float, colour: bool) -> Chosen:
     """Choose how pictures are read in which things are to be found: whole, with room for small things."""
-    size = fitting(side, LARGEST_FOUND)
+    size = size_for(side, LARGEST_FOUND)
     patch = next(p for p in (8, 4, 2, 1) if (size % p == 0 and size // p >= 8) or p == 1)
     section: dict[str, Any] = {
         "size": size,

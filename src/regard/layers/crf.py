@@ -86,14 +86,9 @@ class CRF(nn.Module):
         log_p = self._path(emissions, tags, mask) - self._partition(emissions, mask, tables)
         return -torch.where(mask.any(1), log_p, 0.0).sum()
 
-    def decode(self, emissions: Tensor, mask: Tensor) -> list[list[int]]:
-        """The most probable row of tags of each sentence."""
-        found = self.best(emissions, mask).tolist()
-        return [row[:length] for row, length in zip(found, mask.sum(1).tolist(), strict=True)]
-
     @torch.no_grad()
     def best(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """The same as (batch, n), 0 where padding is: Viterbi's algorithm."""
+        """The most probable row of tags of each sentence, (batch, n), 0 where padding is: Viterbi's algorithm."""
         if not mask.any():
             return torch.zeros_like(mask, dtype=torch.long)
         start, follow, end = self._tables()
@@ -144,7 +139,7 @@ class CRF(nn.Module):
         return parts[0], parts[1], parts[2]
 
     def _broken(self, tags: Tensor, mask: Tensor) -> Tensor | None:
-        """Return the rows of tags (batch,) break the rules."""
+        """Return which rows of tags break the rules, (batch,); None where there are no rules."""
         if not self.ruled:
             return None
         first, last = tags[:, 0], _last(tags, mask)

@@ -218,12 +218,12 @@ def render(scores: Sequence[Score]) -> str:
     rows = [("metric", "score  ", "95 % interval", "items")]  # "score" stands above the digits, not the unit
     for score in scores:
         digits = _DECIMALS.get(score.name, 2)
-        interval = "" if score.low is None else f"{score.low:.{digits}f} – {score.high:.{digits}f}"
+        bounds = "" if score.low is None else f"{score.low:.{digits}f} – {score.high:.{digits}f}"
         rows.append(
             (
                 label_of(score),
                 value_of(score),
-                interval,
+                bounds,
                 str(score.count),
             )
         )

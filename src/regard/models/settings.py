@@ -534,7 +534,6 @@ class OwnEncoder(Section):
     kind: Literal["own"] = Field("own", description="what reads the input: own, or a network that reads for labels")
 
 
-# What reads the input of a decoder.
 # ---- language models -----------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from regard.config import Config
 
-DATA = ("train", "valid", "test")
+SETS = ("train", "valid", "test")
 
 
 def portable(config: Config, folder: Path) -> Config:
@@ -38,7 +38,7 @@ def _mapped(config: Config, change: Callable[[str], str]) -> Config:
     def path(name: str) -> str:
         return name if os.path.isabs(name) else change(name)
 
-    data = {key: [path(name) for name in getattr(config.data, key)] for key in DATA}
+    data = {key: [path(name) for name in getattr(config.data, key)] for key in SETS}
     start = config.training.start
     return config.model_copy(
         update={

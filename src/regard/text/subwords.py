@@ -77,9 +77,9 @@ def _seed_weights(words: dict[str, int], characters: list[str], size: int) -> di
 
 def _log_shares(weights: dict[str, float]) -> dict[str, float]:
     total = math.log(math.fsum(weights.values()))
-    ranked = sorted(weights.items(), key=lambda item: (-item[1], item[0]))
+    falling = sorted(weights.items(), key=lambda item: (-item[1], item[0]))
     # The library reads long decimal fractions inexactly; short ones survive saving and loading.
-    return {piece: round(math.log(weight) - total, 6) for piece, weight in ranked}
+    return {piece: round(math.log(weight) - total, 6) for piece, weight in falling}
 
 
 def _unigram_model(scores: dict[str, float]) -> Any:

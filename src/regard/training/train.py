@@ -38,7 +38,6 @@ from regard.training.split import survey
 
 READING = re.compile("data.(faults|encoding|format|columns)=")
 TRAINED = 16  # bytes of a weight in training: itself, its gradient and two moments
-SETS = ("train", "valid", "test")
 GIVEN = re.compile(r"((?:tokens|output)\.(?:\w*level|context))=(\w+)")
 
 
@@ -120,7 +119,7 @@ def _kept(config: Config, run: Path, spools: set[str]) -> Config:
         folder.make(run)
         with folder.locked(run):
             stays = str(kept(path, run))
-        names = {key: [stays if name == path else name for name in getattr(config.data, key)] for key in SETS}
+        names = {key: [stays if name == path else name for name in getattr(config.data, key)] for key in locations.SETS}
         config = config.model_copy(update={"data": config.data.model_copy(update=names)})
     return config
 

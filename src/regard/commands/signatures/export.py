@@ -31,7 +31,7 @@ def export(
         "onnx": (partial(onnx.export, say=say), "scores"),
     }
     if to not in layouts:
-        raise UserError(f"--to is {to!r}, expected {' or '.join(layouts)}.")
+        raise UserError(f"--to is {to!r}, expected one of {', '.join(layouts)}.")
     write, what = layouts[to]
     say(f"read back and compared: {what} differ by at most {write(load(run), output):.1e}")
     print(output)

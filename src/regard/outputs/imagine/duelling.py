@@ -42,7 +42,7 @@ class Duels(Maker):
 
     def __init__(self, things: Things, how: SaganKind, latent: int) -> None:
         super().__init__(things)
-        self.model_settings, self.latent = how, latent
+        self.latent = latent
         self.classes = len(things.labels) if how.conditional and len(things.labels) > 1 else 1
 
     @classmethod

@@ -17,6 +17,7 @@ from pydantic import Field as Setting
 from regard import metrics
 from regard.config import Config, Section
 from regard.data.example import Example
+from regard.data.intervals import UNLABELLED
 from regard.data.store import Field
 from regard.data.survey import Survey
 from regard.data.tagged import NO_BREAK, split_words
@@ -54,7 +55,6 @@ SHOWN = 200  # units that a picture can hold
 CHUNK = 3000  # units that are read at once, where what is further away changes nothing
 FRAMES = 3000  # of a recording that a picture can hold
 CONFUSED = 40  # tags whose confusions can be taken in
-HOLE = "∅"  # in a row of tags: a unit without a label, which counts neither in the loss nor in a metric
 
 
 class ChoiceSettings(Section):
@@ -117,7 +117,7 @@ class Tag(Supervised[Tagging], Chooses, Details, Believes, Guesses):
 
     @staticmethod
     def names(target: str) -> list[str]:
-        return [tag for tag in split_words(target) if tag != HOLE]
+        return [tag for tag in split_words(target) if tag != UNLABELLED]
 
     @classmethod
     def made(cls, config: TagSettings, input: Input[Any], learned: Classes) -> Self:
@@ -142,9 +142,9 @@ class Tag(Supervised[Tagging], Chooses, Details, Believes, Guesses):
     def rows(self, input: Input[Any], examples: Iterator[Example[Any, str]]) -> Iterator[Row]:
         def targets(some: Sequence[Example[Any, str]]) -> Iterator[Row]:
             tags = [[*map(labels.closed, split_words(example.target))] for example in some]
-            known = [[tag for tag in row if tag != HOLE] for row in tags]
+            known = [[tag for tag in row if tag != UNLABELLED] for row in tags]
             for row, classes in zip(tags, self.classes.encode(" ".join(names) for names in known), strict=True):
-                where = [i for i, tag in enumerate(row) if tag != HOLE] if len(classes) < len(row) else []
+                where = [i for i, tag in enumerate(row) if tag != UNLABELLED] if len(classes) < len(row) else []
                 yield classes, where
 
         several, others = tee(examples)
@@ -279,7 +279,7 @@ class Tag(Supervised[Tagging], Chooses, Details, Believes, Guesses):
         counts: dict[str, Counter[str]] = defaultdict(Counter)
         for example in examples:
             for word, tag in zip(units(example), split_words(example.target), strict=True):
-                if tag != HOLE:
+                if tag != UNLABELLED:
                     counts[word][tag] += 1
         overall = sum(counts.values(), Counter()).most_common(1)[0][0]
         best = {word: tags.most_common(1)[0][0] for word, tags in counts.items()}
@@ -402,11 +402,11 @@ def _sketched(view: View, tagging: Tagging, found: Sequence[page.Map], text: str
 
 def _labelled(answers: Sequence[str], items: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
     """Return answers and expected tags without the units that have no label."""
-    if not any(HOLE in item.expected[0] for item in items):
+    if not any(UNLABELLED in item.expected[0] for item in items):
         return [*answers], [item.expected for item in items]
     kept: list[tuple[str, list[str]]] = []
     for answer, item in zip(answers, items, strict=True):
         pairs = zip(split_words(answer), split_words(item.expected[0]), strict=True)
-        known = [(own, right) for own, right in pairs if right != HOLE]
+        known = [(own, right) for own, right in pairs if right != UNLABELLED]
         kept.append((" ".join(own for own, _ in known), [" ".join(right for _, right in known)]))
     return [own for own, _ in kept], [right for _, right in kept]
