@@ -32,7 +32,7 @@ from regard.data.recognition import Files
 from regard.data.store import Field
 from regard.data.survey import Survey
 from regard.errors import UserError
-from regard.inputs import augmentation, picture_choice
+from regard.inputs import augmentation, picture_choices
 from regard.inputs.augmentation import Variations
 from regard.inputs.input import Chosen, Covers, Input, Opens, Row, Source, Use, positions_from
 from regard.inputs.patches import (
@@ -105,7 +105,7 @@ class Clips(Input[ImageHandle], Opens, Covers):
         counts = [count_of(one) for one in some]
         firsts = [sampled(one, 1)[0] for one in some]
         side = median(min(pixels.shape[:2]) for pixels in firsts)
-        size = min(64, picture_choice.size_for(side))
+        size = min(64, picture_choices.size_for(side))
         patch = next(p for p in (8, 4, 6, 7, 5, size) if size % p == 0)
         frames = int(min(FRAMES, median(counts)))
         section = {"frames": frames, "size": size, "channels": max(p.shape[2] for p in firsts), "patch": patch}
@@ -121,7 +121,7 @@ class Clips(Input[ImageHandle], Opens, Covers):
         else:
             writes = {"kind": "transformer", "layers": 2, "width": 64, "hidden": 128, "heads": 4, "dropout": 0.1}
             sections |= {"encoder": reads, "model": writes}
-            sections |= picture_choice.words_of(seen)
+            sections |= picture_choices.words_of(seen)
         return sections, {
             "clips.frames": f"half of the clips have {median(counts):g} frames or more: {frames} of each are read",
             "clips.size": f"half of the clips have a shorter side of {side:g} pixels or more: {size} are read",

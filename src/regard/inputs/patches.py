@@ -28,7 +28,7 @@ from regard.data.recognition import Files
 from regard.data.store import Field
 from regard.data.survey import Survey
 from regard.errors import UserError
-from regard.inputs import augmentation, picture_choice
+from regard.inputs import augmentation, picture_choices
 from regard.inputs.augmentation import Variations
 from regard.inputs.input import RESTORED, Chosen, Covers, Framed, Input, Opens, Restores, Row, Source, Use, Window
 from regard.inspection.view import Coverable, View
@@ -101,7 +101,7 @@ class Patches(Input[ImageHandle], Opens, Framed, Restores[ImageHandle], Covers):
 
     @classmethod
     def choose(cls, seen: Survey, use: Use) -> Chosen:
-        return picture_choice.choose(seen, use)
+        return picture_choices.choose(seen, use)
 
     @classmethod
     def learn(cls, how: PictureSettings, use: Use, sources: Sequence[ImageHandle], origin: Input[Any] | None) -> Self:
