@@ -67,7 +67,11 @@ def draw(found: list[dict[str, Any]], path: Path) -> None:
         series[name] = [float(np.mean(each)) if each else float("nan") for each in values]
         bands[name] = tuple([f(each) if each else float("nan") for each in values] for f in (min, max))
         print(f"{name}: " + ", ".join(f"{n:,}: {v:.1f}" for n, v in zip(COUNTS, series[name], strict=True)))
-    figure = pictures.curves(np.log10(COUNTS), series, "log₁₀ of the training images", "accuracy, %", bands=bands)
+    figure = pictures.curves(COUNTS, series, "training images", "accuracy, %", bands=bands)
+    axes = figure.axes[0]
+    axes.set_xscale("log")
+    axes.set_xticks(COUNTS, [f"{n:,}" for n in COUNTS])
+    axes.minorticks_off()
     pictures.save(figure, path)
 
 
