@@ -26,7 +26,7 @@ from regard.data.example import Example
 from regard.data.pixels import MOST_BYTES, ImageHandle, decoded, fault_of, fitted, named, size_of
 from regard.errors import UserError
 from regard.inputs.patches import Patches
-from regard.training.choose import splits_of
+from regard.training.choose import choose, splits_of
 
 
 def picture(shade: int = 200, size: tuple[int, int] = (12, 10), mode: str = "RGB") -> Image.Image:
@@ -87,6 +87,11 @@ def test_train_valid_and_test_folders(tmp_path: Path) -> None:
     for part in ("train", "val", "test"):
         folders(tmp_path / "data" / part)
     assert {*splits_of(str(tmp_path / "data"))} == {"train", "valid", "test"}
+    (tmp_path / "data" / "__MACOSX").mkdir()
+    (tmp_path / "data" / "__MACOSX" / "x.png").write_bytes(b"")
+    for path, junk in ((tmp_path / "data", "__MACOSX"), (zipped(tmp_path / "data"), "wrapped/__MACOSX")):
+        said = choose([str(path)])[1]["data.train"]
+        assert said.endswith(f"(ignored: .git, cat/notes.txt); ignored beside the parts: {junk}")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.attention import Cache, Context, Layer, Mask, State, causal, padding
 from regard.attention.equation import AnyMask
+from regard.layers.activation import activated
 from regard.layers.dropout import Dropout
 from regard.layers.residual import Residual
 
@@ -34,7 +35,7 @@ class FeedForward(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.outer(self.dropout(self.activation(self.inner(x))))
+        y: Tensor = self.outer(self.dropout(activated(self.activation, self.inner(x))))
         return y
 
     def branch_weights(self) -> list[Tensor]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from io import BytesIO
@@ -17,6 +17,7 @@ from typing import IO
 
 from regard.errors import UserError
 
+NAMED = 6  # of files and folders in a sentence
 MOST_BYTES = 2**30  # of one file that is read whole
 JUNK = re.compile(r"\..*|__MACOSX|__pycache__|@eaDir|Thumbs\.db|desktop\.ini|lost\+found", re.IGNORECASE)
 SPLITS = {
@@ -191,6 +192,19 @@ def splits_in(path: Path | str) -> dict[str, str]:
         return found
     only = tree.folders[0] if len(tree.folders) == 1 and all(len(h.inside) > 2 for h in tree.files) else None
     return splits_in(Path(path) / only) if only is not None else {}
+
+
+def some(names: Sequence[str]) -> str:
+    """Return names in a sentence, the first of them if there are many."""
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def ignored_beside(path: Path | str, parts: Sequence[str]) -> list[str]:
+    """Return the hidden and junk files and folders of a folder or archive that lie in none of its parts."""
+    tree = tree_of(path)
+    inside = tuple(f"{part}/" for part in parts)
+    return [] if tree is None else [name for name in tree.ignored if not f"{tree.path}/{name}".startswith(inside)]
 
 
 def split_files(path: Path | str) -> dict[str, list[str]]:

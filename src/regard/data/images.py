@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.example import Example
-from regard.data.folders import Tree, by_folder, tree_of
+from regard.data.folders import Tree, by_folder, some, tree_of
 from regard.data.format import Format
 from regard.data.lines import UTF_8, Fault, OnFault, read_text, refuse
 from regard.data.picture_arrays import ALONE, PictureExample, labels_beside, npz_file, npz_keys
@@ -30,7 +30,6 @@ from regard.data.pixels import SUFFIXES, ImageHandle, decoded, is_idx, located
 from regard.errors import UserError
 
 INPUT = "patches"
-NAMED = 6  # ignored files and folders that are named
 
 
 # ---- recognition ---------------------------------------------------------------------------------------------------
@@ -109,11 +108,7 @@ def _ignored(tree: Tree, listing: Listing | None) -> str:
     used = "" if listing is None else listing.name
     left = (h for h in tree.files if h.suffix not in SUFFIXES and str(h) != used)
     others = [*tree.ignored, *("/".join(handle.inside) for handle in left)]
-    if not others:
-        return ""
-    more = len(others) - NAMED
-    shown = ", ".join(others[:NAMED]) + (f" and {more:,} more" if more > 0 else "")
-    return f" (ignored: {shown})"
+    return f" (ignored: {some(others)})" if others else ""
 
 
 def _recognise_list(path: Path, lines: Sequence[str], task: str | None) -> Format | None:

@@ -9,7 +9,7 @@ from typing import Any
 from regard import inputs
 from regard.config import Config
 from regard.data.example import counted
-from regard.data.folders import split_files, splits_in
+from regard.data.folders import ignored_beside, some, split_files, splits_in
 from regard.data.format import Format
 from regard.data.lines import Fault
 from regard.data.picture_arrays import splits_of_images
@@ -37,7 +37,8 @@ def choose(
 
     `given` are settings that are known before, such as {"tokens.level": "words"}.
     """
-    train, valid, test = split_paths(train, valid, test)
+    whole, (train, valid, test) = train[0], split_paths(train, valid, test)
+    beside = ignored_beside(whole, [*train, *valid, *test]) if whole not in train else []
     form = inputs.recognise(train, task and OUTPUTS[task].reads, encoding, format=format, columns=columns)
     train, valid, test = parts_of(form, train, valid, test)
     name = task or form.task
@@ -63,6 +64,8 @@ def choose(
         why = {key: reason for key, reason in why.items() if not key.startswith(replaced or "-")}
     unit = unit_of(form.input, name)
     reasons = {"data.train": f"{counted(seen.count, unit)}: {seen.description}", **why, **why_reading}
+    if beside:
+        reasons["data.train"] += f"; ignored beside the parts: {some(beside)}"
     data: dict[str, Any] = {
         "train": list(train),
         "valid": list(valid),

@@ -13,6 +13,7 @@ import os
 import re
 import time
 import uuid
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
@@ -173,6 +174,8 @@ def wrap(loss: nn.Module, world: World, how: str, turns: tuple[str, ...] = ("all
     if world.size == 1:
         return loss
     if how == "ddp":
+        # Gradients of convolutions over pixels have the layout of the pixels: correct, and no concern of a user.
+        warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
         return nn.parallel.DistributedDataParallel(loss, find_unused_parameters=len(turns) > 1)
     if how != "fsdp":
         raise UserError(f"training.parallel is {how!r}, expected ddp or fsdp.")
