@@ -38,11 +38,12 @@ G2P = "data/g2p_sigmorphon2021/fre"
 
 @dataclass(frozen=True)
 class Asked:
-    """A comparison: its heading, its question, and the arguments of `regard compare`."""
+    """A comparison: its heading, its question, the arguments of `regard compare`, and what its result says."""
 
     heading: str
     question: str
     arguments: str
+    answer: str = ""
 
 
 def _positions(task: str) -> str:
@@ -165,8 +166,13 @@ def take(folder: Path, name: str, clock: str = "wall") -> None:
     RESULTS.mkdir(exist_ok=True)
     facts = json.loads((folder / "comparison.json").read_text(encoding="utf-8")) | {"clock": clock}
     (RESULTS / f"{name}.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    for picture in (folder / "pictures").glob("*.png"):
-        shutil.copy(picture, PICTURES / f"compare_{name}_{picture.name}")
+    if picture := _shown(facts):
+        shutil.copy(folder / "pictures" / picture, PICTURES / f"compare_{name}_{picture}")
+
+
+def _shown(facts: dict[str, Any]) -> str | None:
+    """Return the name of the picture that the page has."""
+    return next((name for name in ("lengths.png", "speed.png") if name in facts["pictures"]), None)
 
 
 def page() -> str:
@@ -187,14 +193,14 @@ def page() -> str:
 def _section(name: str, asked: Asked, facts: dict[str, Any]) -> str:
     lines = [f"## {asked.heading}", asked.question, f"**{facts['conclusion']}**", report.table(facts)]
     lines += equal_quality.sentences(facts)
+    lines += [asked.answer] if asked.answer else []
     lines += [
         report.by_key(facts, key, what) for key, what in (("lengths", "length"), ("sizes", "examples")) if facts[key]
     ]
     lines.append(
         "\n".join(f"- {line}" for line in (*facts["fairness"], *(f"Warning: {each}." for each in facts["warnings"])))
     )
-    shown = "lengths.png" if "lengths.png" in facts["pictures"] else "speed.png"
-    if shown in facts["pictures"]:
+    if shown := _shown(facts):
         lines.append(f"![{facts['pictures'][shown]}](pictures/compare_{name}_{shown})")
     clock = " Seconds and minutes are those of the processor." if facts["clock"] == "processor" else ""
     return "\n\n".join([*lines, report.made(facts) + clock]) + "\n"
