@@ -1,5 +1,6 @@
 """The lectures' comparisons: `python recipes/comparisons.py run NAME…` makes them, `… page` writes docs/comparisons.md.
 
+`run --processor NAME…` counts seconds and minutes of the processor, with one thread: for machines that have other work.
 Start them in the folder of the sources, with the data under `data/`; make `data/copy` and `data/reverse` with
 recipes/sequences.py and `data/fsdd` with recipes/speech.py. A comparison is one `regard compare`; its result,
 `comparison.json`, is kept in docs/comparisons/, and the page is written from these files alone. What has no result yet
@@ -9,6 +10,7 @@ is listed as not run.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -23,9 +25,12 @@ from regard.comparison.paths import paths
 from regard.comparison.symmetries import as_table, symmetries
 
 ROOT = Path(__file__).parent.parent
+PROCESSOR = ROOT / "recipes" / "processor"
 RESULTS, PAGE, PICTURES = ROOT / "docs" / "comparisons", ROOT / "docs" / "comparisons.md", ROOT / "docs" / "pictures"
 TINY = "model.width=64 model.hidden=128 model.heads=4 model.layers=2 model.dropout=0"
-SHORT = "training.rate=0.003 training.warmup=50 training.budget=2000 training.smoothing=0"
+WHOLE = "training.patience=100000 training.ceiling=false"  # nobody stops early
+SHORT = f"training.warmup=50 training.budget=2000 training.smoothing=0 training.every=100 {WHOLE}"
+WRONG = "tokens.level=symbols output.metric=wer decoding.beam=1"  # letters that are wrong, also of long answers
 KINDS = "sinusoidal,learned,rotary,alibi,t5"
 LETTERS = "--valid data/{0}/valid.tsv --test data/{0}/test.tsv"
 G2P = "data/g2p_sigmorphon2021/fre"
@@ -33,17 +38,18 @@ G2P = "data/g2p_sigmorphon2021/fre"
 
 @dataclass(frozen=True)
 class Asked:
-    """A comparison: its heading, its question, and the arguments of `regard compare`."""
+    """A comparison: its heading, its question, the arguments of `regard compare`, and what its result says."""
 
     heading: str
     question: str
     arguments: str
+    answer: str = ""
 
 
 def _positions(task: str) -> str:
     return (
         f"data/{task}/train.tsv {LETTERS.format(task)} --lengths 8,16,32,64 --vary model.position={KINDS} "
-        f"--set model.kind=transformer {TINY} decoding.beam=1 {SHORT} --steps 300 --seeds 2"
+        f"--set model.kind=transformer {TINY} {WRONG} training.rate=0.003 {SHORT} --steps 400 --seeds 2"
     )
 
 
@@ -54,20 +60,21 @@ def _small(name: str, more: str) -> str:
     )
 
 
-
 ALL = {
     "scores": Asked(
         "Scores of attention",
         "An RNN reverses words of up to 8 letters and is tried on up to 16: which score aligns best?",
         f"data/reverse/train.tsv {LETTERS.format('reverse')} --lengths 8,16 "
         "--vary model.attention=additive,dot,scaled_dot,bilinear,mlp,mean --set model.kind=recurrent model.width=48 "
-        "model.layers=1 model.dropout=0 training.rate=0.01 training.warmup=20 training.budget=2000 training.smoothing=0 "
-        "--steps 200 --seeds 3",
+        f"model.layers=1 model.dropout=0 {WRONG} training.rate=0.01 {SHORT} --steps 200 --seeds 3",
     ),
     "positions_copy": Asked(
         "Positions: copying",
         "Trained on up to 8 letters: which kind of positions still copies 2, 4 and 8 times as many?",
         _positions("copy"),
+        "None copies longer sequences than it has seen: at twice the length more than a third of the letters are wrong, at "
+        "eight times as many\nas where nothing is read (majority). ALiBi sees how far away a letter is, but not on which "
+        "side: without positions across, a sequence and\nits reversal are the same to its decoder.",
     ),
     "positions_reverse": Asked("Positions: reversing", "The same for reversing.", _positions("reverse")),
     "positions_shakespeare": Asked(
@@ -75,39 +82,43 @@ ALL = {
         "A language model of characters, trained with a context of 32, reads 64, 128 and 256.",
         f"data/lm_tinyshakespeare/input.txt.gz --lengths 32,64,128,256 --vary model.position={KINDS} --set "
         "model.width=64 model.hidden=256 model.heads=4 model.layers=2 model.dropout=0 data.held_out=400 "
-        "training.budget=1056 --steps 250 --seeds 2",
+        f"training.budget=1056 training.warmup=50 training.every=100 {WHOLE} --steps 400 --seeds 2",
+        "The published shape (Press et al. 2022): with ALiBi the perplexity is the same at eight times the length, with "
+        "sinusoids it is twice as high\nat twice the length already, rotary and T5 lie between, and a learned table ends.",
     ),
     "window_tagging": Asked(
         "Neighbours alone, or self-attention",
         "A fully connected network over each word and its neighbours, against self-attention and an LSTM: parts of speech.",
         "data/ud_english_ewt/en_ewt-ud-train.conllu.gz --valid data/ud_english_ewt/en_ewt-ud-dev.conllu.gz "
         "--test data/ud_english_ewt/en_ewt-ud-test.conllu.gz --vary model.kind=window,transformer,recurrent "
-        "--set model.width=64 data.most=2000 tokens.level=words tokens.spelling_width=32 training.budget=1024 --steps 200 --seeds 3",
+        "--set model.width=64 data.most=2000 tokens.level=words tokens.spelling_width=32 training.budget=1024 "
+        f"training.rate=0.004 training.warmup=50 training.every=100 {WHOLE} --steps 300 --seeds 2",
     ),
     "kinds_text": Asked(
         "CNN, RNN, attention: text",
         "Kinds of questions (TREC), with equal numbers of parameters.",
         "data/cls_trec/TREC.train.all.gz --test data/cls_trec/TREC.test.all.gz --vary "
-        "model.kind=transformer,convolution,recurrent --set model.width=64 data.encoding=latin-1 --match parameters "
-        "--steps 200 --seeds 3",
+        "model.kind=transformer,convolution,recurrent --set model.width=64 data.encoding=latin-1 training.rate=0.003 "
+        f"training.warmup=30 training.every=50 {WHOLE} --match parameters --steps 200 --seeds 2",
     ),
     "kinds_images": Asked(
         "CNN, RNN, attention: images",
         "Clothes (3,000 images of Fashion-MNIST), with equal numbers of parameters; the RNN reads patches in a row.",
         "data/img_fashion_mnist/train-images-idx3-ubyte.gz --vary model.kind=vit,cnn,recurrent --set model.width=32 "
-        "data.held_out=1000 data.most=3000 training.budget=3136 --match parameters --steps 150 --seeds 2",
+        "data.held_out=1000 data.most=3000 training.budget=3136 training.rate=0.003 training.warmup=30 "
+        f"training.every=30 {WHOLE} --match parameters --steps 120 --seeds 2",
     ),
     "kinds_audio": Asked(
         "CNN, RNN, attention: audio",
         "Spoken digits (FSDD), with equal numbers of parameters.",
         "data/fsdd/train.tsv --valid data/fsdd/valid.tsv --test data/fsdd/test.tsv --vary "
         "model.kind=transformer,convolution,recurrent --set model.width=48 data.longest=500 training.budget=1024 "
-        "--match parameters --steps 150 --seeds 2",
+        f"training.rate=0.003 training.warmup=30 training.every=50 {WHOLE} --match parameters --steps 200 --seeds 2",
     ),
     "small_machines": Asked(
         "LSTM or Transformer: parameters at equal quality",
         "French pronunciation, three widths each: how small may a model be that is as good as the other kind's best?",
-        _small("widths", "--steps 300"),
+        _small("widths", f"--set decoding.beam=1 training.every=100 {WHOLE} --steps 300"),
     ),
     **{
         f"small_machines_{size}_{minutes}": Asked(
@@ -145,20 +156,28 @@ assert as_attention(convolution)(x).allclose(convolution(x), atol=1e-5)
 """
 
 
-def run(names: list[str]) -> None:
+def run(names: list[str], *, processor: bool) -> None:
+    path = os.pathsep.join([str(PROCESSOR), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"} if processor else None
     for name in names:
         command = ["regard", "compare", *shlex.split(ALL[name].arguments), "-o", f"runs/{name}"]
         print(shlex.join(command), file=sys.stderr)
-        subprocess.run(command, check=True)
-        take(Path("runs") / name, name)
+        subprocess.run(command, check=True, env=environment)
+        take(Path("runs") / name, name, "processor" if processor else "wall")
 
 
-def take(folder: Path, name: str) -> None:
-    """Keep the result and the pictures of a comparison in docs/."""
+def take(folder: Path, name: str, clock: str = "wall") -> None:
+    """Keep the result and the pictures of a comparison in docs/, with the clock that was looked at."""
     RESULTS.mkdir(exist_ok=True)
-    shutil.copy(folder / "comparison.json", RESULTS / f"{name}.json")
-    for picture in (folder / "pictures").glob("*.png"):
-        shutil.copy(picture, PICTURES / f"compare_{name}_{picture.name}")
+    facts = json.loads((folder / "comparison.json").read_text(encoding="utf-8")) | {"clock": clock}
+    (RESULTS / f"{name}.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if picture := _shown(facts):
+        shutil.copy(folder / "pictures" / picture, PICTURES / f"compare_{name}_{picture}")
+
+
+def _shown(facts: dict[str, Any]) -> str | None:
+    """Return the name of the picture that the page has."""
+    return next((name for name in ("lengths.png", "speed.png") if name in facts["pictures"]), None)
 
 
 def page() -> str:
@@ -179,16 +198,17 @@ def page() -> str:
 def _section(name: str, asked: Asked, facts: dict[str, Any]) -> str:
     lines = [f"## {asked.heading}", asked.question, f"**{facts['conclusion']}**", report.table(facts)]
     lines += equal_quality.sentences(facts)
+    lines += [asked.answer] if asked.answer else []
     lines += [
         report.by_key(facts, key, what) for key, what in (("lengths", "length"), ("sizes", "examples")) if facts[key]
     ]
     lines.append(
         "\n".join(f"- {line}" for line in (*facts["fairness"], *(f"Warning: {each}." for each in facts["warnings"])))
     )
-    shown = "lengths.png" if "lengths.png" in facts["pictures"] else "speed.png"
-    if shown in facts["pictures"]:
+    if shown := _shown(facts):
         lines.append(f"![{facts['pictures'][shown]}](pictures/compare_{name}_{shown})")
-    return "\n\n".join([*lines, report.made(facts)]) + "\n"
+    clock = " Seconds and minutes are those of the processor." if facts["clock"] == "processor" else ""
+    return "\n\n".join([*lines, report.made(facts) + clock]) + "\n"
 
 
 def _paths() -> str:
@@ -225,8 +245,10 @@ def draw_convolution(path: Path) -> None:
 
 def main() -> None:
     what, *names = sys.argv[1:] or [""]
+    processor = names[:1] == ["--processor"]
+    names = names[processor:]
     if what == "run" and names and all(name in ALL for name in names):
-        run(names)
+        run(names, processor=processor)
     elif what == "take" and len(names) == 2 and names[1] in ALL:
         take(Path(names[0]), names[1])
     elif what == "page":
@@ -234,7 +256,7 @@ def main() -> None:
         PAGE.write_text(page(), encoding="utf-8")
     else:
         raise SystemExit(
-            f"usage: python recipes/comparisons.py run NAME… | take FOLDER NAME | page; names: {', '.join(ALL)}"
+            f"usage: python recipes/comparisons.py run [--processor] NAME… | take FOLDER NAME | page; names: {', '.join(ALL)}"
         )
 
 

@@ -1,7 +1,7 @@
 """Sequences to copy or to reverse: `python recipes/sequences.py copy|reverse FOLDER`.
 
-train.tsv and valid.tsv hold sequences of 2 to 8 letters, test.tsv some of up to 8, 16, 32 and 64 letters, as many of
-each: what was learned on short ones is tried on longer ones with `regard compare --lengths 8,16,32,64`.
+train.tsv and valid.tsv hold sequences of 2 to 8 letters with spaces between them, test.tsv some of up to 8, 16, 32 and
+64 letters, as many of each: what was learned on short ones is tried on longer ones with `regard compare --lengths 8,16,32,64`.
 """
 
 import random
@@ -14,8 +14,8 @@ LETTERS = "abcdefghijkl"
 def lines(count: int, shortest: int, longest: int, draw: random.Random, *, turned: bool) -> list[str]:
     found = []
     for _ in range(count):
-        text = "".join(draw.choices(LETTERS, k=draw.randint(shortest, longest)))
-        found.append(f"{text}\t{text[::-1] if turned else text}\n")
+        text = draw.choices(LETTERS, k=draw.randint(shortest, longest))
+        found.append(f"{' '.join(text)}\t{' '.join(text[::-1] if turned else text)}\n")
     return found
 
 

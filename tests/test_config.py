@@ -88,6 +88,8 @@ def test_a_named_size_stands_for_its_numbers(tmp_path: Path) -> None:
     ("training.steps=0", "steps is 0, expected 1 or more"),
     ("training.minutes=-1", "minutes is -1, expected more than 0"),
     ("output.pooling=mean", "the task convert has no setting 'output.pooling'; the task classify has it"),
+    ("model.cell=gru", "this kind of model has no setting 'model.cell': it goes with model.kind=recurrent"),
+    ("model.sell=gru", "there is no setting 'model.sell', did you mean 'model.cell'"),
     ("training.rate", "expected key=value"),
     ("training.rate=[1", "the value '\\[1' cannot be read"),
 ])  # fmt: skip

@@ -16,6 +16,7 @@ def test_every_combination_the_first_is_the_baseline() -> None:
     ]
     assert found[3].changes == ("model.attention=linear", "model.layers=2")
     assert found[0].slug == "full-layers=1"
+    assert [each.name for each in every_combination(["model.position=t5,none"])] == ["t5", "position=none"]
 
 
 def test_commas_in_brackets_are_part_of_a_value() -> None:

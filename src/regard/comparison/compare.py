@@ -19,12 +19,12 @@ from regard.comparison.baselines import simple_variants
 from regard.comparison.cells import Cell, cells_of
 from regard.comparison.table import Series
 from regard.comparison.variants import Variant
+from regard.comparison.wishes import length_key, wishes_of
 from regard.comparison.workers import Work, work_on
 from regard.config import Config
 from regard.errors import UserError
 from regard.inputs.input import Use
 from regard.outputs import OUTPUTS
-from regard.outputs.abilities import Stretches
 from regard.runs import checksums, settings
 from regard.runs.folder import refuse_unwritable
 from regard.training.train import GIVEN, settle
@@ -164,11 +164,9 @@ def _settled(asked: Comparison, changes: Sequence[str]) -> Config:
         format=files.format,
         columns=files.columns,
     )
-    output = OUTPUTS[config.task]
     if asked.lengths:
-        first_length = asked.lengths[0] + (output.use is Use.SOURCE)  # the end of a target counts too
-        key = output.length if issubclass(output, Stretches) else "data.longest"
-        config = settings.override(config, [f"{key}={first_length}"])
+        longest = asked.lengths[0] + (OUTPUTS[config.task].use is Use.SOURCE)  # the end of a target counts too
+        config = settings.override(config, [f"{length_key(config)}={longest}"])
     try:
         return settings.override(config, [*files.set, *changes])  # another kind of model begins with its own settings
     except UserError as error:
@@ -210,6 +208,10 @@ def _train(asked: Comparison, cells: Sequence[Cell], say: Say) -> None:
 def _report(asked: Comparison, configs: Configs, cells: Sequence[Cell]) -> dict[str, Any]:
     series = [_series(variant, config, cells, asked) for variant, config in configs]
     rows = table.rows_of(series)
+    for row, found in zip(
+        rows, wishes_of([config for _, config in configs]), strict=False
+    ):  # the last looks at nothing
+        row.wishes = found
     first = series[0].measures[0]
     metric = first["scores"][0] | {"label": first["label"]} if first["scores"] else None
     label = first["label"] or "quality"

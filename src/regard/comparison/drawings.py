@@ -42,7 +42,7 @@ def draw(facts: Facts, series: Sequence[Series], folder: Path) -> Iterator[tuple
         title = f"{label} against speed"
         pictures.save(scatter(fast, "answers a second", label, title=title), folder / "speed.png")
         yield "speed.png", title
-    for key, what in (("lengths", "length of the source"), ("sizes", "examples to train on")):
+    for key, what in (("lengths", "length"), ("sizes", "examples to train on")):
         rows = [row for row in facts["rows"] if row[key] and not row["excluded"]]
         if not rows:
             continue

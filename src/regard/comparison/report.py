@@ -69,14 +69,33 @@ def table(facts: Facts) -> str:
 
 
 def by_key(facts: Facts, key: str, what: str) -> str:
-    """Return the quality of each variant by length of the items, or by the amount of data, as a table."""
+    """Return the quality of each variant by length of the items, or by the amount of data, as a table.
+
+    Where positions are compared, lengths are multiples of that in training, beside the wishes that each kind fulfils.
+    """
     rows = [row for row in facts["rows"] if row[key] and not row["excluded"]]
     columns = list(rows[0][key]) if rows else []
-    lines = [(f"{_metric(facts)} by {what}", *columns), ("---", *("---:" for _ in columns))]
+    wishes = [*(_wishes(rows) if key == "lengths" else ())]
+    heads = [f"{name} ({int(name) / int(columns[0]):g}×)" for name in columns] if wishes else columns
+    lines = [
+        (f"{_metric(facts)} by {what}", *wishes, *heads),
+        ("---", *("---" for _ in wishes), *("---:" for _ in heads)),
+    ]
     for row in rows:
         found = [value["quality"] if isinstance(value, dict) else value for value in row[key].values()]
-        lines.append((row["name"], *(_number(value, facts) for value in found)))
+        told = [_told((row["wishes"] or {}).get(name)) for name in wishes]
+        lines.append((row["name"], *told, *(_number(value, facts) for value in found)))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _wishes(rows: Sequence[Facts]) -> Sequence[str]:
+    return next((list(row["wishes"]) for row in rows if row["wishes"]), [])
+
+
+def _told(value: bool | int | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if type(value) is int else "✓" if value else "✗"
 
 
 def _metric(facts: Facts) -> str:

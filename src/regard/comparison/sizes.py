@@ -23,7 +23,12 @@ ROWS = 2000  # from which the batches of an epoch are made
 
 def parameters_of(config: Config) -> float:
     """Return the number of weights."""
-    return parameters(config, _learned(_key(config))[0])
+    return parameters(config, parts_of(config))
+
+
+def parts_of(config: Config) -> Parts:
+    """Return what input and output learn from the data."""
+    return _learned(_key(config))[0]
 
 
 def flops_of(config: Config) -> float:

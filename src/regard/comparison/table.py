@@ -34,6 +34,7 @@ class Row:
     misses: dict[str, float] = field(default_factory=dict)  # share by which it is above the baseline
     lengths: dict[str, float | None] = field(default_factory=dict)
     sizes: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    wishes: dict[str, Any] | None = None  # that its positions fulfil
     excluded: str | None = None
 
     def as_json(self) -> dict[str, Any]:

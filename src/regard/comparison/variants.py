@@ -60,7 +60,7 @@ def _axis(given: str) -> tuple[str, list[str]]:
 
 def _said(key: str, value: str) -> str:
     """Return a value as part of a name: words speak for themselves, numbers do not."""
-    plain = re.fullmatch(r"[a-zA-Z]{2}[\w-]*", value) and value not in ("true", "false", "none")
+    plain = re.fullmatch(r"[a-zA-Z][\w-]+", value) and value not in ("true", "false", "none")
     return value if plain else f"{key.rpartition('.')[2]}={value}"
 
 

@@ -172,7 +172,7 @@ def override(given: Config, settings: list[str]) -> Config:
         for name in path:
             section = section.get(name) if isinstance(section, dict) else None
         if not isinstance(section, dict) or last not in section:
-            raise UserError(f"--set {setting}: {_unknown(key, list(keys_of(found)), given.task)}")
+            raise UserError(f"--set {setting}: {_unknown(key, keys_of(found), type(given))}")
         section[last] = value if parsed is not None and _is_text(given, path, last) else parsed
     changed = make(found, "--set")
     _refuse_giant(changed, "--set")
@@ -220,10 +220,9 @@ def _sentence(error: ValidationError, where: str, settings: type[Config]) -> str
     key = ".".join(path)
     if first["type"] == "extra_forbidden":
         known = keys_of(settings.model_validate({"data": {"train": ["…"]}}).model_dump())
-        known += [f"model.{name}" for kind in kinds_of(settings).values() for name in kind.model_fields]
         if len(path) == 1:
             known = list(settings.model_fields) + known
-        return f"{where}: {_unknown(key, known, str(settings.model_fields['task'].default))}"
+        return f"{where}: {_unknown(key, known, settings)}"
     if first["type"] == "missing":
         return f"{where}: the setting {key!r} is missing."
     if first["type"] == "union_tag_not_found":
@@ -249,11 +248,16 @@ def _near(name: str, known: Iterable[str]) -> str:
     return f"{name!r}: did you mean {close[0]!r}?" if close else f"{name!r}."
 
 
-def _unknown(key: str, known: list[str], task: str) -> str:
-    """Return the sentence about a setting that a task does not have, though another one may."""
+def _unknown(key: str, known: list[str], settings: type[Config]) -> str:
+    """Return the sentence about a setting that these settings do not have, though another kind or task may."""
     section, _, name = key.partition(".")
+    kinds = kinds_of(settings, section)
+    if some := [kind for kind, model in kinds.items() if name in model.model_fields]:
+        return f"this kind of model has no setting {key!r}: it goes with {section}.kind={' or '.join(some)}."
+    task = str(settings.model_fields["task"].default)
     for other, output in OUTPUTS.items():
         field = output.settings.model_fields.get(section)
         if other != task and task in OUTPUTS and name in getattr(field and field.annotation, "model_fields", {}):
             return f"the task {task} has no setting {key!r}; the task {other} has it."
-    return f"there is no setting {key!r}{nearest(key, known)}"
+    every = [f"{section}.{name}" for model in kinds.values() for name in model.model_fields]
+    return f"there is no setting {key!r}{nearest(key, [*known, *every])}"
