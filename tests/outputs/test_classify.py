@@ -374,6 +374,7 @@ def test_resumed_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.Monkey
         ("model.kind=magic", "model"),
         ("tokens.unknown=1", "tokens.unknown"),
         ("model.width=7", "expected an even width"),
+        ("output.kind=number", "set output.kind=label"),
         ("output.poling=mean", "did you mean 'output.pooling'"),
     ],
 )
