@@ -1,5 +1,6 @@
 """Every recipe is a valid config, says its command, and fits its file name."""
 
+import gzip
 import random
 import runpy
 from pathlib import Path
@@ -34,3 +35,28 @@ def test_applications_make_data_that_is_the_same_for_the_same_seed(name: str) ->
         assert all(target in source.split() for source, target in one)
     if name == "conditioned":
         assert not any(source.startswith("upper reverse:") for source, _ in made(random.Random(3), 2000))
+
+
+def test_understanding_keeps_test_texts_out_of_pre_training_and_averages_over_tasks(tmp_path: Path) -> None:
+    recipe = runpy.run_path(str(Path(__file__).parent.parent / "recipes/understanding.py"))
+    for split in ("train", "trial", "test"):
+        rows = ["id\tA\tB\tscore\tlabel", f"1\tone {split}\tother {split}\t3.5\tNEUTRAL"]
+        write_zipped(tmp_path / f"nlu_sick/SICK_{split}.txt.gz", rows)
+    for split in ("in_domain_train", "in_domain_dev", "out_of_domain_dev"):
+        write_zipped(tmp_path / f"cls_cola/{split}.tsv.gz", [f"x\t1\t\tsaid {split}"])
+    for split in ("train", "dev", "test"):
+        write_zipped(tmp_path / f"cls_sst/stsa.binary.{split}.gz", [f"0 dull {split}"])
+    recipe["prepare"](tmp_path, tmp_path / "out")
+    plain = (tmp_path / "out/plain.txt").read_text().split("\n\n")
+    wanted = {"one train\nother train", "other train\none train", "said in_domain_train", "dull train"}
+    assert {text.strip() for text in plain} == wanted
+    assert (tmp_path / "out/sick_number.train.tsv").read_text().count("\t3.5\n") == 2  # in both orders
+    assert (tmp_path / "out/sick_label.test.tsv").read_text() == "one test ||| other test\tNEUTRAL\n"
+    scores = {task: [10.0 * number, 20.0 * number] for number, task in enumerate(recipe["TASKS"], 1)}
+    last = recipe["table"]({"full": scores}).splitlines()[-1]
+    assert last == "| full | 37.5 | 15.0 ± 7.1 | 30.0 ± 14.1 | 45.0 ± 21.2 | 60.0 ± 28.3 |"
+
+
+def write_zipped(path: Path, lines: list[str]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(gzip.compress(("\n".join(lines) + "\n").encode()))

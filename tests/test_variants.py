@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import regard
+from regard.attention.multihead import unfused
 from regard.commands.check import check_run
 from regard.commands.evaluate import evaluate
 from regard.commands.info import info, render
@@ -136,7 +137,7 @@ def train(folder: Path, name: str, path: Path, task: str, changes: list[str], un
 
     Trainer._step = step  # type: ignore[method-assign]
     try:
-        return regard.train(path, folder / name, task=task, steps=STEPS, set=[*SET, *changes], quiet=True)
+        return regard.train(path, folder / name, task=task, steps=STEPS, set=[*SET, *changes])
     except Interrupted:
         return None
     finally:
@@ -144,14 +145,20 @@ def train(folder: Path, name: str, path: Path, task: str, changes: list[str], un
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_setting_trains_resumes_answers_is_shown_and_passes_its_checks(name: str, tmp_path: Path) -> None:
+def test_a_setting_trains_resumes_answers_is_shown_and_passes_its_checks(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source, task, changes = VARIANTS[name]
     path = numbers(tmp_path) if source == "numbers" else matrix.toy(tmp_path, source, task)
     train(tmp_path, "whole", path, task, changes)
+    log = capsys.readouterr().err
     assert train(tmp_path, "parts", path, task, changes, STOP) is None
     assert train(tmp_path, "parts", path, task, changes) is not None
     assert matrix.outcome(tmp_path / "parts") == matrix.outcome(tmp_path / "whole")
     model = regard.load(tmp_path / "whole")
+    slow = unfused(model.network)
+    assert slow or not any(change.endswith("score=additive") for change in changes)
+    assert all(line in log for line in slow)  # why there is no fused kernel
     asked = [model.task.input.text(item.example.source) for item in model.held([path]).items[:2]]
     out = io.StringIO()
     predict(model, iter([[*asked, ""]]), {"seed": 1} if model.task.output.draws else {}, out, as_json=True)

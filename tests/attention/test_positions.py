@@ -68,6 +68,16 @@ def test_recurrent_positions_are_a_gru_walked_by_hand() -> None:
         steps.append(state)
     assert table(torch.arange(5)).allclose(torch.stack(steps), atol=1e-6)
     assert table(torch.tensor([[4, -1], [2, 3]]))[1, 0].allclose(steps[2], atol=1e-6)
+    for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):  # the same parameters, to compare gradients
+        delattr(cell, name)
+        setattr(cell, name, getattr(table.walk, f"{name}_l0"))
+    same, state = [], table.first
+    for _ in range(5):
+        state = cell(table.first, state)
+        same.append(state)
+    up, weights = torch.randn(5, 6), [*table.parameters()]
+    ours, theirs = (torch.autograd.grad((y * up).sum(), weights) for y in (table(torch.arange(5)), torch.stack(same)))
+    assert all(mine.allclose(other, atol=1e-5) for mine, other in zip(ours, theirs, strict=True))
 
 
 def test_floater_solves_its_equation() -> None:
@@ -81,7 +91,19 @@ def test_floater_solves_its_equation() -> None:
     solved = solve_ivp(slope, (0, 3), table.first.detach().numpy(), t_eval=np.arange(7) * 0.5, rtol=1e-10, atol=1e-12)
     assert np.allclose(table(torch.arange(7)).detach().numpy(), solved.y.T, atol=1e-6)
     table(torch.arange(7)).sum().backward()
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in table.parameters())
+    for weight in table.parameters():  # against the slope of the sum, by differences of scipy's solutions
+        place, step, sums = (0,) * weight.dim(), 1e-5, []
+        for change in (step, -step):
+            with torch.no_grad():
+                weight[place] += change
+            solved = solve_ivp(
+                slope, (0, 3), table.first.detach().numpy(), t_eval=np.arange(7) * 0.5, rtol=1e-11, atol=1e-13
+            )
+            sums.append(solved.y.sum())
+            with torch.no_grad():
+                weight[place] -= change
+        assert weight.grad is not None
+        assert weight.grad[place].item() == pytest.approx((sums[0] - sums[1]) / (2 * step), rel=1e-3, abs=1e-5)
 
 
 @pytest.mark.parametrize(

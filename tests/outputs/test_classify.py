@@ -176,26 +176,64 @@ def test_order_is_tried_where_elements_have_none(source: str, changes: list[str]
     assert all(difference < 1e-4 for difference in found.values())
 
 
+def last_states(network: Any, ids: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The elements of each row that are no padding, and the states of the row alone."""
+    rows = [row[row != 0] for row in ids]
+    vectors = [network.stem.embedding(row[None], torch.arange(len(row))) for row in rows]
+    return [(row, network.backbone(Context(x)).values[0]) for row, x in zip(rows, vectors, strict=True)]
+
+
+def same_terms(network: Any, found: torch.Tensor, expected: list[torch.Tensor]) -> None:
+    """Each term of a loss, and its gradient for every parameter."""
+    weights = [*network.parameters()]
+    for mine, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, other, atol=1e-5, rtol=1e-5)
+        ours, theirs = (
+            torch.autograd.grad(y, weights, retain_graph=True, allow_unused=True, materialize_grads=True)
+            for y in (mine, other)
+        )
+        assert any(float(a.abs().max()) > 1e-3 for a in ours)
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_loss_from_the_formula_with_the_auxiliary_one(smoothing: float) -> None:
+    """L_2 = −log softmax(W h_last) of the label and 0.5 L_1, L_1 = the mean −log p(next) of each row."""
     task = task_of("gpt", "last", smoothing, language=0.5)
     network = task.network
     rows = [([4, 5, 6], [0]), ([7], [2])]
     batch = task.batch(rows)
     ids = batch.source.values[0]
     assert ids.tolist() == [[2, 4, 5, 6, 3], [2, 7, 3, 0, 0]]
-    label, language = (network(batch) / torch.tensor(task.predictions(counts_of(rows)))).tolist()  # mean of each term
-    expected, auxiliary = 0.0, 0.0
-    logs = log_softmax(network.scores(batch)[:, 0].double(), -1)
-    table = network.stem.table.weight
-    for b, right in enumerate([0, 2]):
-        expected -= (1 - smoothing) * logs[b, right].item() + smoothing * logs[b].mean().item()
-        row = ids[b][ids[b] != 0]
-        states = network.backbone(Context(network.stem.embedding(row[None], torch.arange(len(row))))).values[0]
-        nexts = log_softmax((states @ table.T).double(), -1)
-        auxiliary -= 0.5 * sum(nexts[t, row[t + 1]].item() for t in range(len(row) - 1)) / (len(row) - 1)
-    assert label == pytest.approx(expected / 2, rel=1e-5)
-    assert language == pytest.approx(auxiliary / 2, rel=1e-5)
+    label = language = torch.zeros(())
+    for right, (row, states) in zip([0, 2], last_states(network, ids), strict=True):
+        logs = log_softmax(network.head.output(states[-1]), -1)
+        label = label - ((1 - smoothing) * logs[right] + smoothing * logs.mean()) / 2
+        nexts = log_softmax(states @ network.stem.table.weight.T, -1)
+        language = language - 0.5 * sum(nexts[t, row[t + 1]] for t in range(len(row) - 1)) / (len(row) - 1) / 2
+    same_terms(network, network(batch) / torch.tensor(task.predictions(counts_of(rows))), [label, language])
+
+
+def test_a_number_and_its_loss_from_the_formula() -> None:
+    """answer = m + s (w · h_last + b), loss = ((answer − expected) / s)²; m and s from the numbers of the data."""
+    how: dict[str, Any] = {
+        "task": "classify",
+        "tokens": {"unknown": 0},
+        "output": {"kind": "number", "pooling": "last"},
+    }
+    model = {"kind": "gpt", "layers": 1, "width": 16, "hidden": 16, "heads": 2, "dropout": 0.0}
+    given = [Example("a film", "1", "f", 1), Example("the plot", "4.5", "f", 2), Example("a plot", "5", "f", 3)]
+    task = fresh(config_of(model=model, **how), given)
+    rows = list(task.rows(given))
+    batch, loss, answers = task.batch(rows), torch.zeros(()), []
+    for example, (_, states) in zip(given, last_states(task.network, batch.source.values[0]), strict=True):
+        head = task.network.head.output
+        answers.append(3 + 2 * (head.weight[0] @ states[-1] + head.bias[0]))  # numbers from 1 to 5
+        loss = loss + ((answers[-1] - float(example.target)) / 2) ** 2 / 3
+    same_terms(task.network, task.network(batch) / torch.tensor(task.predictions(counts_of(rows))), [loss])
+    found = task.answers([example.source for example in given])
+    assert found == pytest.approx([answer.item() for answer in answers], abs=1e-5)
 
 
 def test_a_causal_backbone_never_looks_ahead() -> None:
@@ -336,6 +374,7 @@ def test_resumed_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.Monkey
         ("model.kind=magic", "model"),
         ("tokens.unknown=1", "tokens.unknown"),
         ("model.width=7", "expected an even width"),
+        ("output.kind=number", "set output.kind=label"),
         ("output.poling=mean", "did you mean 'output.pooling'"),
     ],
 )

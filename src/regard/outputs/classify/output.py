@@ -66,6 +66,7 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant, Features, 
     @classmethod
     def made(cls, config: ClassifySettings, input: Input[Any], learned: Classes) -> Classify | Estimates:
         if config.output.kind == "number":
+            _refuse_words(learned.names)
             return Estimates.made(config, input, learned)
         if config.output.positive not in (None, *learned.names):
             known = ", ".join(learned.names[:8])
@@ -241,6 +242,17 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant, Features, 
     @classmethod
     def choose(cls, seen: Survey, reading: dict[str, Any]) -> Chosen:
         return choose(seen, reading)
+
+
+def _refuse_words(names: Sequence[str]) -> None:
+    for name in names:
+        try:
+            metrics.number_of(name)
+        except UserError:
+            raise UserError(
+                f"output.kind=number answers with a number, found the label {name!r}: set output.kind=label, or give "
+                "each text a number."
+            ) from None
 
 
 def _references(items: Sequence[Item]) -> list[list[str]]:
