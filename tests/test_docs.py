@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from docs.atlas.figures import unsupported
 from docs.atlas.pages import ROOT, Failed, blocks, broken, looks_like, name, origin_of, prose, python_of, run_python
 from packaging.version import Version
 
@@ -125,6 +126,13 @@ def test_commands_exist(page: Path) -> None:
 @every_linked_page
 def test_links_and_pictures_lead_somewhere(page: Path) -> None:
     report(page, broken(page, ROOT))
+
+
+def test_key_figures_stand_where_they_link() -> None:
+    page = ROOT / "README.md"
+    rows = page.read_text(encoding="utf-8").partition("| measured")[2].partition("\n\n")[0].splitlines()[2:]
+    assert len(rows) > 4
+    assert {row: missing for row in rows if (missing := unsupported(row, page))} == {}
 
 
 # ---- pictures -----------------------------------------------------------------------------------------------------
