@@ -181,7 +181,9 @@ def test_what_a_picture_says_of_itself_is_checked(software: str, command: str, f
     assert found is None if fault is None else found is not None and fault in found
 
 
-@pytest.mark.parametrize(("file", "line"), [("CITATION.cff", r"^version: (\S+)$"), ("CHANGELOG.md", r"^## (\d[\d.]+\d)")])
+@pytest.mark.parametrize(
+    ("file", "line"), [("CITATION.cff", r"^version: (\S+)$"), ("CHANGELOG.md", r"^## (\d[\d.]+\d)")]
+)
 def test_citation_and_changelog_are_of_this_version(file: str, line: str) -> None:
     newest = re.search(line, (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
     assert newest is not None
