@@ -76,7 +76,9 @@ paper: nobody 2026
 ```console
 $ regard --help
 ```
+**Measured.** Elsewhere 81.5, here 92.3 % in 1,000 steps, to 10⁻⁵ ([there](results.md#ours)).
 """
+RESULTS = "# Theirs\n81.5\n# Ours\n92.28 after 1,000 steps\n## In detail\n81.49\n# Others\n92.4\n"
 WRONG = {
     ("scores.py dot,", "scores.py dto,"): "code: src/regard/attention/scores.py: there is no 'dto' in it",
     ("MLP.compare", "MLP.dot"): "code: src/regard/attention/scores.py: there is no 'MLP.dot' in it",
@@ -93,6 +95,7 @@ WRONG = {
     ("row: A1", "row: A2"): "row A2 does not begin the file's name",
     ("row: A1", "row: A13"): "row A13 does not begin the file's name",
     ("row: A1\n", "row: a1\n"): "row a1: expected one of A1 to A12, B1 to B8,",
+    ("here 92.3 %", "here 92.4 %"): "'92.4' under Measured stands in none of the sections that are linked there",
     ("py dot -->", "py dots -->"): "src/regard/attention/scores.py: there is no 'dots' in it",
     ("<!-- source: src/regard/attention/scores.py dot -->\n", ""): "no line of the source is shown",
 }
@@ -106,6 +109,7 @@ def test_what_is_wrong_with_a_page_is_named(
     page = tmp_path / "a1-memory.md"
     for file in ("index.md", "seconds.json"):
         (tmp_path / file).write_text((catalogue.FOLDER / file).read_text())
+    (tmp_path / "results.md").write_text(RESULTS)
     page.write_text(PAGE)
     assert catalogue.faults(catalogue.entry(page)) == []
     assert change[0] in PAGE

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from docs.atlas.figures import unsupported
 from docs.atlas.pages import ROOT, Failed, blocks, broken, looks_like, name, origin_of, prose, python_of, run_python
 from packaging.version import Version
 
@@ -127,6 +128,13 @@ def test_links_and_pictures_lead_somewhere(page: Path) -> None:
     report(page, broken(page, ROOT))
 
 
+def test_key_figures_stand_where_they_link() -> None:
+    page = ROOT / "README.md"
+    rows = page.read_text(encoding="utf-8").partition("| measured")[2].partition("\n\n")[0].splitlines()[2:]
+    assert len(rows) > 4
+    assert {row: missing for row in rows if (missing := unsupported(row, page))} == {}
+
+
 # ---- pictures -----------------------------------------------------------------------------------------------------
 
 
@@ -173,10 +181,13 @@ def test_what_a_picture_says_of_itself_is_checked(software: str, command: str, f
     assert found is None if fault is None else found is not None and fault in found
 
 
-def test_the_citation_is_of_this_version() -> None:
-    cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
-    assert cited is not None
-    assert cited[1] == regard.__version__
+@pytest.mark.parametrize(
+    ("file", "line"), [("CITATION.cff", r"^version: (\S+)$"), ("CHANGELOG.md", r"^## (\d[\d.]+\d)")]
+)
+def test_citation_and_changelog_are_of_this_version(file: str, line: str) -> None:
+    newest = re.search(line, (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == regard.__version__
 
 
 # ---- the checks themselves ----------------------------------------------------------------------------------------

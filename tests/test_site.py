@@ -16,6 +16,7 @@ from regard.config import keys_of
 from regard.inputs import INPUTS
 from regard.outputs import OUTPUTS
 from regard.runs import settings
+from tests.browser import browser, needs_browser
 from tests.test_docs import ROOT, help_of
 
 
@@ -109,3 +110,24 @@ def test_the_site_builds_without_a_warning_and_asks_no_other_server(built: Path)
         fetched += re.findall(r"<link[^>]*rel=\"?(?:stylesheet|preconnect|icon)[^>]*href=\"?(https?:[^\">]+)", text)
         assert not fetched, page.name
     assert "def attend(" in re.sub(r"<[^>]+>", "", (built / "source/src/regard/attention/equation.py.html").read_text())
+
+
+@needs_browser
+def test_from_the_disk_the_site_is_searched_and_its_commands_are_copied_without_prompts(built: Path) -> None:
+    with browser() as driver:
+        driver.get((built / "tutorials/images.html").as_uri())
+        driver.set_script_timeout(60)
+        found = driver.execute_async_script("""
+            const [done] = arguments, field = document.querySelector(".md-search__input");
+            field.focus(); field.value = "doubly stochastic"; field.dispatchEvent(new Event("input", { bubbles: true }));
+            const look = () => [...document.querySelectorAll("a.md-search-result__link")].map((link) => link.href);
+            const timer = setInterval(() => { if (look().length) { clearInterval(timer); done(look()); } }, 100);
+        """)
+        assert any("images.html" in address or "c16" in address for address in found), found
+        copied = driver.execute_script("""
+            const block = [...document.querySelectorAll("pre code")].find((each) => each.innerText.includes("$ regard predict"));
+            block.setAttribute("data-md-copying", "");  // as the button of the theme does
+            return block.innerText;
+        """)
+        assert re.fullmatch(r"regard predict [^\n]+\s+regard show [^\n]+\s*", copied), copied
+        assert [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"] == []

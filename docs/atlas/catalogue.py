@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from docs.atlas.figures import measured, unsupported
 from docs.atlas.pages import ROOT, anchored, blocks, links, name
 from docs.atlas.source import MARKER, expand, lines_of, names_of
 
@@ -106,6 +107,8 @@ def _form(each: Entry) -> Iterator[str]:
     shown = {f"{found[1]} {each_name}" for found in MARKER.finditer(each.text) for each_name in names_of(found[2])}
     if not shown and not each.cells["code"][0].startswith("n/a"):
         yield "no line of the source is shown: expected a line such as <!-- source: src/regard/… Name -->"
+    for figure in unsupported(measured(each.text), each.page):
+        yield f"'{figure}' under Measured stands in none of the sections that are linked there"
     try:
         expand(each.text)
     except ValueError as fault:

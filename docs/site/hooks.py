@@ -19,7 +19,7 @@ ORIGINS: dict[str, str] = {}  # the path in the repository of each page of the s
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add a page for each file that a page links to, and list the folders of the navigation."""
+    """Add a page for each file that a page links to, and list the pages that the navigation names by how they begin."""
     pages = {f"docs/{file.src_uri}": expand(file.content_string) for file in files.documentation_pages()}
     waiting = [*pages, "CONTRIBUTING.md", "CHANGELOG.md"]
     while waiting:
@@ -34,19 +34,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def filled(nav: Any, pages: list[str]) -> Any:
-    """Return the navigation with all pages of a folder, its index first, in the place of `folder/`."""
+    """Return the navigation with all pages whose names begin so in the place of `name*`."""
     if isinstance(nav, dict):
         return {title: filled(entry, pages) for title, entry in nav.items()}
     if isinstance(nav, str):
-        inside = [page for page in pages if page.startswith(nav)]
-        return sorted(inside, key=by_number) if nav.endswith("/") else nav
-    entries = [filled(entry, pages) for entry in nav]
-    return [page for entry in entries for page in (entry if isinstance(entry, list) else [entry])]
+        return sorted((page for page in pages if page.startswith(nav[:-1])), key=by_number) if nav[-1] == "*" else nav
+    return [filled(entry, pages) for entry in nav]
 
 
-def by_number(page: str) -> tuple[bool, list[str]]:
-    """Order pages as people count: the index first, a2 before a10."""
-    return not page.endswith("/index.md"), [part.zfill(9) for part in re.findall(r"\d+|\D+", page)]
+def by_number(page: str) -> list[str]:
+    """Order pages as people count: a2 before a10."""
+    return [part.zfill(9) for part in re.findall(r"\d+|\D+", page)]
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:

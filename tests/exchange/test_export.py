@@ -74,6 +74,9 @@ def test_fill_as_bert(trained: Any, tmp_path: Path, level: str) -> None:
             assert tokenizer(text.replace("___", "[MASK]")).input_ids[1:-1] == parsed.ids
         assert tokenizer.mask_token_id == model.task.output.mask
         assert tokenizer.decode(tokenizer("der Hund läuft.").input_ids, skip_special_tokens=True) == "der Hund läuft."
+    taken = huggingface.take_up(tmp_path / "out", tmp_path / "taken")
+    for text in ("der ___ läuft.", "___ heute", "heute über ___ .", "x9 ___ ___ und"):
+        assert taken.task.output.parse(text).ids == model.task.output.parse(text).ids
 
 
 @pytest.mark.parametrize("level", ["bpe", "unigram", "characters", "symbols"])

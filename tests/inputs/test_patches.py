@@ -9,14 +9,17 @@ import torch
 from PIL import Image
 
 import regard
+from regard import metrics
 from regard.data.draws import Draws
 from regard.data.example import Example
 from regard.data.pixels import ImageHandle
+from regard.data.survey import Survey
 from regard.errors import UserError
 from regard.inputs import augmentation
 from regard.inputs.augmentation import Variations
 from regard.inputs.input import Use
 from regard.inputs.patches import LabelledPictureSettings, Patches, statistics_of
+from regard.inputs.picture_choices import words_of
 from regard.layers.stem import Stem
 from regard.models.cnn import cnn
 from regard.models.vit import vit
@@ -184,3 +187,13 @@ def test_bytes_of_strangers_are_checked_before_they_are_decoded() -> None:
     ):
         with pytest.raises(UserError, match=said):
             reader.open(content, media)
+
+
+@pytest.mark.parametrize(("caption", "short"), [("red over blue", True), ("a red one is over a blue one", False)])
+def test_captions_too_short_for_bleu_are_judged_by_exact_match(caption: str, short: bool) -> None:
+    perfect = metrics.evaluate([caption] * 10, [[caption]] * 10, kind="text")[0]
+    assert (perfect.name, perfect.value == 0) == ("bleu", short)
+    captions = [Example("", caption, "captions.tsv", line) for line in range(10)]
+    sections, why = words_of(Survey(10, captions, range(10), "captions"))
+    assert sections["output"] == {"level": "words", "closed": short}
+    assert ("output.closed" in why) is short

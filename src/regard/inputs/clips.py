@@ -116,13 +116,16 @@ class Clips(Input[ImageHandle], Opens, Covers):
             reads["stem"] = "linear"
         training = {"rate": 1e-3, "warmup": 200, "budget": 32 * places, "smoothing": 0.0}
         sections: dict[str, Any] = {"clips": section, "training": training, "data": {"longest": max(256, places)}}
+        why: dict[str, str] = {}
         if use is Use.LABEL:
             sections |= {"model": reads, "output": {"pooling": "attention"}}
         else:
             writes = {"kind": "transformer", "layers": 2, "width": 64, "hidden": 128, "heads": 4, "dropout": 0.1}
             sections |= {"encoder": reads, "model": writes}
-            sections |= picture_choices.words_of(seen)
+            words, why = picture_choices.words_of(seen)
+            sections |= words
         return sections, {
+            **why,
             "clips.frames": f"half of the clips have {median(counts):g} frames or more: {frames} of each are read",
             "clips.size": f"half of the clips have a shorter side of {side:g} pixels or more: {size} are read",
             "model.kind" if use is Use.LABEL else "encoder.kind": "a Transformer looks at all places of all frames",

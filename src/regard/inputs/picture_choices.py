@@ -18,6 +18,7 @@ LARGEST = 96  # pixels of a side that a laptop trains on
 LARGEST_FOUND = 160  # … where things are to be found in a picture
 LOOKED_AT = 300  # pictures
 OFTEN = 5  # times that a word is seen
+RUN = 4  # words of the longest runs that BLEU counts: texts without any have 0, however good they are
 GREY = 6  # a picture whose channels differ less is grey, whatever its mode says
 
 
@@ -156,24 +157,26 @@ def _to_describe(seen: Survey, size: int, patch: int) -> Chosen:
     model["dropout"] = 0.3 if count < 5_000 else 0.1
     training = {"budget": 64 * ((size // patch) ** 2 + 12), "rate": 1e-3, "warmup": 200, "optimiser": "adamw"}
     sections: dict[str, Any] = {"encoder": encoder, "model": model, "training": training}
-    sections |= words_of(seen)
+    words, why = words_of(seen)
+    sections |= words
     sections["data"] = {"longest": max(256, (size // patch) ** 2)}
     return sections, {
-        **(
-            {"output.level": "most words of the captions recur: they are written word by word"}
-            if "output" in sections
-            else {}
-        ),
+        **why,
         "encoder.kind": "convolutions read the picture; the decoder looks at their map, a vector for each place",
         "model.kind": "a Transformer writes the captions",
         "model.width": f"{count:,} captions: width {width}",
     }
 
 
-def words_of(seen: Survey) -> dict[str, Any]:
-    """Return the settings by which captions are written word by word, as running text, where most words recur."""
-    recurring = not mostly_unspaced(seen.targets) and _recurring(seen.targets)
-    return {"output": {"level": "words", "closed": False}} if recurring else {}
+def words_of(seen: Survey) -> Chosen:
+    """Choose to write captions word by word where most words recur, and exact match as the metric of short ones."""
+    if mostly_unspaced(seen.targets) or not _recurring(seen.targets):
+        return {}, {}
+    why = {"output.level": "most words of the captions recur: they are written word by word"}
+    short = median(len(caption.split()) for caption in seen.targets) < RUN
+    if short:
+        why["output.closed"] = f"half of the captions have less than {RUN} words, too few for BLEU: exact match decides"
+    return {"output": {"level": "words", "closed": short}}, why
 
 
 def _recurring(captions: Sequence[str]) -> bool:

@@ -140,10 +140,13 @@ class PublishedTokenizer(Tokenizer):
         return self._ours.get(id, UNKNOWN) or UNKNOWN
 
     def _pieces(self, text: str) -> list[Piece]:
-        """Return the tokens of a text. The stand-in for a blank is a token: a published normaliser may drop it."""
+        """Return the tokens of a text. The stand-in for a blank is a token: a published normaliser may drop it.
+
+        Of characters it is one by itself, and the spaces beside it are tokens, too.
+        """
         pieces: list[Piece] = []
-        start = 0
-        for number, part in enumerate(_sound(text).split(STANDING)):
+        start, sound = 0, _sound(text)
+        for number, part in enumerate([sound] if self.level == "characters" else sound.split(STANDING)):
             if number:
                 pieces.append((UNKNOWN, STANDING, start - 1))
             encoding = self._inner.encode(part, add_special_tokens=False)
