@@ -86,6 +86,13 @@ ALL = {
         "The published shape (Press et al. 2022): with ALiBi the perplexity is the same at eight times the length, with "
         "sinusoids it is twice as high\nat twice the length already, rotary and T5 lie between, and a learned table ends.",
     ),
+    "segments": Asked(
+        "Segments with a memory",
+        "Characters, a context of 256 read at once (GPT), by segments of 64 with a memory of 64 (Transformer-XL), or one by one "
+        "(LSTM).",
+        "data/lm_tinyshakespeare/input.txt.gz --variants recipes/segments.yaml --set model.dropout=0 data.held_out=200 "
+        f"output.context=256 training.budget=2056 training.warmup=50 training.every=100 {WHOLE} --steps 400 --seeds 2",
+    ),
     "window_tagging": Asked(
         "Neighbours alone, or self-attention",
         "A fully connected network over each word and its neighbours, against self-attention and an LSTM: parts of speech.",
