@@ -49,7 +49,7 @@ class Asked:
 def _positions(task: str) -> str:
     return (
         f"data/{task}/train.tsv {LETTERS.format(task)} --lengths 8,16,32,64 --vary model.position={KINDS} "
-        f"--set model.kind=transformer {TINY} {WRONG} training.rate=0.003 {SHORT} --steps 400 --seeds 2"
+        f"--set model.kind=transformer {TINY} {WRONG} training.rate=0.003 {SHORT} --steps 400 --seeds 3"
     )
 
 
@@ -82,7 +82,7 @@ ALL = {
         "A language model of characters, trained with a context of 32, reads 64, 128 and 256.",
         f"data/lm_tinyshakespeare/input.txt.gz --lengths 32,64,128,256 --vary model.position={KINDS} --set "
         "model.width=64 model.hidden=256 model.heads=4 model.layers=2 model.dropout=0 data.held_out=400 "
-        f"training.budget=1056 training.warmup=50 training.every=100 {WHOLE} --steps 400 --seeds 2",
+        f"training.budget=1056 training.warmup=50 training.every=100 {WHOLE} --steps 400 --seeds 3",
         "The published shape (Press et al. 2022): with ALiBi the perplexity is the same at eight times the length, with "
         "sinusoids it is twice as high\nat twice the length already, rotary and T5 lie between, and a learned table ends.",
     ),
@@ -91,41 +91,41 @@ ALL = {
         "Characters, a context of 256 read at once (GPT), by segments of 64 with a memory of 64 (Transformer-XL), or one by one "
         "(LSTM).",
         "data/lm_tinyshakespeare/input.txt.gz --variants recipes/segments.yaml --set model.dropout=0 data.held_out=200 "
-        f"output.context=256 training.budget=2056 training.warmup=50 training.every=100 {WHOLE} --steps 400 --seeds 2",
+        f"output.context=256 training.budget=2056 training.warmup=50 training.every=100 {WHOLE} --steps 400 --seeds 3",
     ),
     "window_tagging": Asked(
         "Neighbours alone, or self-attention",
         "A fully connected network over each word and its neighbours, against self-attention and an LSTM: parts of speech.",
         "data/ud_english_ewt/en_ewt-ud-train.conllu.gz --valid data/ud_english_ewt/en_ewt-ud-dev.conllu.gz "
         "--test data/ud_english_ewt/en_ewt-ud-test.conllu.gz --vary model.kind=window,transformer,recurrent "
-        "--set model.width=64 data.most=2000 tokens.level=words tokens.spelling_width=32 training.budget=1024 "
-        f"training.rate=0.004 training.warmup=50 training.every=100 {WHOLE} --steps 300 --seeds 2",
+        "--set model.width=64 tokens.level=words tokens.spelling_width=32 training.budget=1024 "
+        f"training.rate=0.004 training.warmup=50 training.every=300 {WHOLE} --steps 1500 --seeds 3",
     ),
     "kinds_text": Asked(
         "CNN, RNN, attention: text",
         "Kinds of questions (TREC), with equal numbers of parameters.",
         "data/cls_trec/TREC.train.all.gz --test data/cls_trec/TREC.test.all.gz --vary "
         "model.kind=transformer,convolution,recurrent --set model.width=64 data.encoding=latin-1 training.rate=0.003 "
-        f"training.warmup=30 training.every=50 {WHOLE} --match parameters --steps 200 --seeds 2",
+        f"training.warmup=30 training.every=100 {WHOLE} --match parameters --steps 600 --seeds 3",
     ),
     "kinds_images": Asked(
         "CNN, RNN, attention: images",
-        "Clothes (3,000 images of Fashion-MNIST), with equal numbers of parameters; the RNN reads patches in a row.",
+        "Clothes (10,000 images of Fashion-MNIST), with equal numbers of parameters; the RNN reads patches in a row.",
         "data/img_fashion_mnist/train-images-idx3-ubyte.gz --vary model.kind=vit,cnn,recurrent --set model.width=32 "
-        "data.held_out=1000 data.most=3000 training.budget=3136 training.rate=0.003 training.warmup=30 "
-        f"training.every=30 {WHOLE} --match parameters --steps 120 --seeds 2",
+        "data.held_out=1000 data.most=10000 training.budget=3136 training.rate=0.003 training.warmup=30 "
+        f"training.every=100 {WHOLE} --match parameters --steps 400 --seeds 3",
     ),
     "kinds_audio": Asked(
         "CNN, RNN, attention: audio",
         "Spoken digits (FSDD), with equal numbers of parameters.",
         "data/fsdd/train.tsv --valid data/fsdd/valid.tsv --test data/fsdd/test.tsv --vary "
         "model.kind=transformer,convolution,recurrent --set model.width=48 data.longest=500 training.budget=1024 "
-        f"training.rate=0.003 training.warmup=30 training.every=50 {WHOLE} --match parameters --steps 200 --seeds 2",
+        f"training.rate=0.003 training.warmup=30 training.every=50 {WHOLE} --match parameters --steps 500 --seeds 3",
     ),
     "small_machines": Asked(
         "LSTM or Transformer: parameters at equal quality",
         "French pronunciation, three widths each: how small may a model be that is as good as the other kind's best?",
-        _small("widths", f"--set decoding.beam=1 training.every=100 {WHOLE} --steps 300"),
+        _small("widths", f"--set decoding.beam=1 training.every=300 {WHOLE} --steps 1500"),
     ),
     **{
         f"small_machines_{size}_{minutes}": Asked(
