@@ -134,9 +134,9 @@ def test_titles_of_a_contact_sheet_are_whole_and_apart() -> None:
 @needs_browser
 def test_the_page_shows_weights_on_the_picture(tmp_path: Path) -> None:
     shown = view(marks=1)
-    values = np.zeros((1, 1, 2, 17))
-    values[0, 0, 0, 1 + 6], values[0, 0, 1, 1 + 9], values[0, 0, :, 0] = 0.2, 0.1, 0.6
-    exhibit = Exhibit(shown.names, ["red", "cat"], [Map("cross", "target", "source", values)], view=shown)
+    values = np.zeros((1, 1, 3, 17))
+    values[0, 0, 0, 1 + 6], values[0, 0, 1, 1 + 9], values[0, 0, 2, 1:], values[0, 0, :, 0] = 0.2, 0.1, 0.025, 0.6
+    exhibit = Exhibit(shown.names, ["red", "cat", "of"], [Map("cross", "target", "source", values)], view=shown)
     path = bundle.write(tmp_path / "x.html", [exhibit])
     with browser() as driver:
         driver.get(path.as_uri())
@@ -149,6 +149,8 @@ def test_the_page_shows_weights_on_the_picture(tmp_path: Path) -> None:
                 "return arguments[0].map((place) => place.style.getPropertyValue('--w'))", places
             )
             assert [i for i, value in enumerate(lit) if value == "1.000"] == [place]
+        ActionChains(driver).move_to_element(words[2]).perform()
+        assert {place.get_attribute("style") for place in places} == {"--w: 0.250;"}  # as light as in a drawing
         box, outer = places[6].rect, driver.find_element(By.CSS_SELECTOR, ".places").rect
         assert abs(box["x"] - (outer["x"] + outer["width"] / 2)) < 3  # row 2, column 3 of 4
         assert abs(box["y"] - (outer["y"] + outer["height"] / 4)) < 3

@@ -119,6 +119,14 @@ class Tree:
         """The names of the folders directly below that hold files."""
         return sorted({handle.inside[0] for handle in self.files if len(handle.inside) > 1})
 
+    @cached_property
+    def empty(self) -> list[str]:
+        """The names of the folders directly below, on the disk, that hold no files but hidden and junk ones."""
+        if self.archive:
+            return []
+        below = [path.name for path in Path(self.path).iterdir() if path.is_dir() and not JUNK.fullmatch(path.name)]
+        return sorted(set(below) - set(self.folders))
+
     def _all(self) -> Iterator[Handle]:
         if not self.archive:
             yield from (Handle(str(path), "", inside) for path, inside in _walk(Path(self.path)))

@@ -23,13 +23,15 @@ from typing import Any
 from regard.data.example import Example
 from regard.data.folders import Tree, by_folder, some, tree_of
 from regard.data.format import Format
-from regard.data.lines import UTF_8, Fault, OnFault, read_text, refuse
-from regard.data.picture_arrays import ALONE, PictureExample, labels_beside, npz_file, npz_keys
+from regard.data.lines import UTF_8, Fault, OnFault, read_text
+from regard.data.picture_arrays import ALONE, PictureExample, labels_beside, npz_file, npz_keys, sound
 from regard.data.picture_lists import SAMPLE, Listing, beside, layout_of, listing_in, rows_of, task_of
-from regard.data.pixels import SUFFIXES, ImageHandle, decoded, is_idx, located
+from regard.data.pixels import SUFFIXES, ImageHandle
+from regard.data.stored_arrays import is_idx, located
 from regard.errors import UserError
 
 INPUT = "patches"
+WHERE = "give its path from the list, from images/ beside it or from the folder above"
 
 
 # ---- recognition ---------------------------------------------------------------------------------------------------
@@ -83,13 +85,14 @@ def _binary(path: Path) -> bool:
 
 def _recognise_tree(tree: Tree, task: str | None) -> Format | None:
     pictures = [handle for handle in tree.files if handle.suffix in SUFFIXES]
-    if len(pictures) < 0.5 * len(tree.files) or not pictures:
+    listing = listing_in(tree) if pictures or (tree.archive and len(tree.files) == 1) else None
+    if listing is None and (len(pictures) < 0.5 * len(tree.files) or not pictures):
         return None
-    listing = listing_in(tree)
     ignored = _ignored(tree, listing)
     if listing is not None:
         rows = list(islice(listing.rows(), SAMPLE))
-        what = f"{len(pictures):,} pictures, described by {listing.name}{ignored}"
+        which = f"{len(pictures):,} pictures" if pictures else "pictures beside the archive"
+        what = f"{which}, described by {listing.name}{ignored}"
         return _form("picture list", what, task or task_of(rows, listing.layout.said))
     classes = Counter(label for label, handle in by_folder(tree) if handle.suffix in SUFFIXES)
     if len(classes) < 2 and task == ALONE:
@@ -108,7 +111,8 @@ def _ignored(tree: Tree, listing: Listing | None) -> str:
     used = "" if listing is None else listing.name
     left = (h for h in tree.files if h.suffix not in SUFFIXES and str(h) != used)
     others = [*tree.ignored, *("/".join(handle.inside) for handle in left)]
-    return f" (ignored: {some(others)})" if others else ""
+    found = f" (ignored: {some(others)})" if others else ""
+    return found + (f" (without files: {some(tree.empty)})" if listing is None and tree.empty else "")
 
 
 def _recognise_list(path: Path, lines: Sequence[str], task: str | None) -> Format | None:
@@ -162,20 +166,7 @@ def read_list(path: Path | str, form: Format, report: OnFault, encoding: str = U
     for number, name, target in rows_of(listing, report):
         picture = listing.find(name)
         if not Path(picture.path).is_file():
-            report(Fault(listing.name, number, f"there is no picture {name}; check the path", "missing pictures"))
+            report(Fault(listing.name, number, f"there is no picture {name}; {WHERE}", "missing pictures"))
         elif sound(picture, listing.name, number, report):
             refers = (picture.path,) if tree is None else ()
             yield Example(picture, target, listing.name, number, str(picture), refers)
-
-
-def sound(picture: ImageHandle, file: str, line: int, report: OnFault) -> bool:
-    """Decode a picture where faults are collected, so that a damaged one is left out; else it is decoded only once,
-    when it is stored, and refused then."""
-    if report is refuse:
-        return True
-    try:
-        decoded(picture)
-    except UserError as error:
-        report(Fault(file, line, str(error).removeprefix(f"{file} "), "unreadable pictures"))
-        return False
-    return True

@@ -9,15 +9,17 @@ from typing import NamedTuple
 import numpy as np
 
 from regard.data.example import Example
-from regard.data.folders import Handle, tree_of
+from regard.data.folders import Handle, is_zip, tree_of
 from regard.data.format import Format
-from regard.data.lines import UTF_8, OnFault
-from regard.data.pixels import ImageHandle, array_of, idx_array, is_idx, located, npz_array, npz_shapes
+from regard.data.lines import UTF_8, Fault, OnFault, refuse
+from regard.data.pixels import ImageHandle, decoded
+from regard.data.stored_arrays import NPZ, array_of, idx_array, is_idx, located, npz_array, npz_shapes
 from regard.errors import UserError
 
 PictureExample = Example[ImageHandle, str]
 ALONE = "imagine"  # the task that needs no targets
-IMAGE_ARRAYS = ("images", "image", "x", "data", "pixels")
+IMAGES_ONLY = ("images", "image", "pixels")  # names that nothing else has
+IMAGE_ARRAYS = (*IMAGES_ONLY, "x", "data")
 TARGET_ARRAYS = {
     "classify": ("labels", "label", "y", "targets", "classes"),
     "convert": ("captions", "caption", "texts", "descriptions"),
@@ -29,13 +31,21 @@ PARTS = {
 }
 
 
-def npz_file(path: Path) -> tuple[Path, str] | None:
-    """Return an NPZ file and the part of it that a path such as arrays.npz/train names."""
-    if path.suffix.lower() == ".npz" and path.is_file():
-        return path, ""
-    if path.parent.suffix.lower() == ".npz" and path.parent.is_file():
-        return path.parent, path.name
-    return None
+def npz_file(path: Path) -> tuple[Handle, str] | None:
+    """Return an NPZ file, on the disk or in a zip archive, and the part of it that a path such as arrays.npz/train
+    names. An archive of one NPZ file alone stands for it."""
+    for file, part in ((path, ""), (path.parent, path.name)):
+        if file.suffix.lower() == NPZ:
+            found = located(file)
+            return (found, part) if found.member or file.is_file() else None
+    tree = tree_of(path) if is_zip(path) else None
+    only = tree.files[0] if tree is not None and len(tree.files) == 1 else None
+    return (only, "") if only is not None and only.suffix == NPZ else None
+
+
+def inside(file: Handle, array: str) -> tuple[str, str]:
+    """Return the path and the member that name an array of an NPZ file."""
+    return file.path, f"{file.member}/{array}" if file.member else array
 
 
 def labels_beside(path: Path) -> Handle:
@@ -93,6 +103,9 @@ def npz_keys(path: Path, *, alone: bool = False) -> NpzKeys | None:
         targets = [key for key, shape in shapes.items() if len(shape) in (1, 2) and _core(key, part) in names]
         if images and targets:
             return NpzKeys(images[0], targets[0], task)
+    if images and not (alone or part) and _core(images[0], "") in IMAGES_ONLY:
+        arrays = ", ".join(sorted(shapes))
+        raise UserError(f"{path}: expected an array of labels or captions beside that of the pictures, found {arrays}.")
     return NpzKeys(images[0], "", ALONE) if alone and images else None
 
 
@@ -106,35 +119,55 @@ def _core(key: str, part: str) -> str:
 
 def parts_of_npz(path: Path) -> dict[str, str]:
     """Return the parts for training, validation and test of an NPZ file that has such ones."""
-    return {part: str(path / part) for part in PARTS if npz_keys(path / part) is not None}
+    found = npz_file(path)
+    file = path if found is None else Path(str(found[0]))
+    return {part: str(file / part) for part in PARTS if npz_keys(file / part) is not None}
 
 
 def read_npz(path: Path | str, form: Format, report: OnFault, encoding: str = UTF_8) -> Iterator[PictureExample]:
     """Yield the pictures of an NPZ file with their labels or captions."""
-    del encoding, report
+    del encoding
     keys, found = npz_keys(Path(path), alone=form.task == ALONE), npz_file(Path(path))
     if keys is None or found is None:
         raise UserError(f"{path}: expected arrays such as images and labels, or x_train and y_train.")
-    file = str(found[0])
+    file, (where, member) = str(found[0]), inside(found[0], keys.images)
+    pictures = (ImageHandle(where, member, index) for index in range(len(array_of(where, member))))
     if not keys.targets:
-        for index in range(len(array_of(file, keys.images))):
-            yield Example(ImageHandle(file, keys.images, index), "", file, index + 1)
+        for number, picture in enumerate(pictures, 1):
+            if sound(picture, file, number, report):
+                yield Example(picture, "", file, number)
         return
-    targets, pictures = npz_array(file, keys.targets), array_of(file, keys.images)
-    _refuse_uneven(path, len(pictures), keys.targets, len(targets))
+    targets = npz_array(found[0], keys.targets)
+    _refuse_uneven(path, len(array_of(where, member)), keys.targets, len(targets))
     if targets.ndim == 2 and targets.shape[1] > 1 and targets.dtype.kind in "biuf":
         targets = targets.argmax(1)  # one-hot
-    for index, row in enumerate(targets):
-        for target in np.atleast_1d(row).tolist():
-            text = target.decode("utf-8", "replace") if isinstance(target, bytes) else str(target)
-            if text.strip():
-                yield Example(ImageHandle(file, keys.images, index), text.strip(), file, index + 1)
+    for number, (picture, row) in enumerate(zip(pictures, targets, strict=True), 1):
+        texts = [_text(target) for target in np.atleast_1d(row).tolist()]
+        if any(texts) and sound(picture, file, number, report):
+            yield from (Example(picture, text, file, number) for text in texts if text)
+
+
+def _text(target: object) -> str:
+    return (target.decode("utf-8", "replace") if isinstance(target, bytes) else str(target)).strip()
+
+
+def sound(picture: ImageHandle, file: str, line: int, report: OnFault) -> bool:
+    """Decode a picture where faults are collected, so that a damaged one is left out; else it is decoded only once,
+    when it is stored, and refused then."""
+    if report is refuse:
+        return True
+    try:
+        decoded(picture)
+    except UserError as error:
+        report(Fault(file, line, str(error).removeprefix(f"{file} "), "unreadable pictures"))
+        return False
+    return True
 
 
 def splits_of_images(path: Path | str) -> dict[str, str]:
     """Return the files for training and test in a folder or archive of IDX files, and the parts of an NPZ file."""
     path = Path(path)
-    if path.suffix.lower() == ".npz" and path.is_file():
+    if npz_file(path) is not None:
         found = parts_of_npz(path)
         return found if "train" in found and len(found) > 1 else {}
     tree = tree_of(path)

@@ -158,11 +158,8 @@ def _said(name: str) -> str | None:
 
 
 def _json_layout(lines: Sequence[str], names: Callable[[str], bool]) -> ImageLayout | None:
-    try:
-        found = [from_json(line) for line in lines]
-    except (ValueError, RecursionError):
-        return None
-    if not all(isinstance(row, dict) for row in found):
+    found = [row for row in map(_object, lines) if row]
+    if not found or len(found) < ENOUGH * len(lines):  # a few damaged lines are faults of a list
         return None
     keys = list(found[0])
     path = next((k for k in keys if _paths([str(row.get(k, "")) for row in found], names)), None)
@@ -174,6 +171,15 @@ def _json_layout(lines: Sequence[str], names: Callable[[str], bool]) -> ImageLay
     if target is None:
         return None
     return ImageLayout(path, target, "json", False, f"{path} and {target} in JSON lines", _said(target))
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    """Return the object in a line of JSON, or None of a line that holds none."""
+    try:
+        found = from_json(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def beside(path: Path) -> Callable[[str], ImageHandle]:
@@ -225,9 +231,9 @@ def _inside(
         found = found or (names.get(parts[-1]) if parts else None)
         if found is not None:
             return ImageHandle(found.path, found.member)
-        root = listing.path if listing.member else str(Path(listing.path).parent)
-        return ImageHandle(str(Path(root) / name))
+        return outside(name)
 
+    outside = beside(Path(listing.path))  # of an archive that holds the list alone
     return find
 
 

@@ -1,21 +1,19 @@
 """Pictures as arrays of 8-bit pixels: files, members of archives, and entries of IDX and NPZ files.
 
-Nothing is decoded before its header was looked at: a small file may claim to be a picture of gigabytes.
+Nothing is decoded before its header was looked at: a small file may claim to be a picture of gigabytes. What is allowed
+is decoded within 1 GB of memory.
 """
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
-import struct
+import re
 import warnings
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from regard.data.folders import Handle, member_of
+from regard.data.folders import Handle
+from regard.data.stored_arrays import WORDS, array_of, as_bytes, channels_first, scale_in, scale_of
 from regard.errors import UserError
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
@@ -34,9 +33,8 @@ MOST_PIXELS = 2**26  # of one picture: 8,192 × 8,192
 MOST_SIDE = 2**16
 MOST_BYTES = 2**28  # of one picture file
 MOST_FRAMES, MOST_MOVING = 10_000, 2**29  # frames of an animated picture, and pixels of all of them
-MOST_ARRAY = 2**34  # bytes of an array of pictures
-GZIP = b"\x1f\x8b"
-IDX_BYTES = 0x08  # the type of an IDX file whose numbers are bytes
+BAND = 256  # rows that are brought to bytes at a time
+PADDED = 4  # times the wanted size that a large picture is brought to before it is filled up
 Pixels = NDArray[np.uint8]  # (rows, columns, channels)
 
 
@@ -92,7 +90,7 @@ def size_of(picture: ImageHandle) -> tuple[int, int, int]:
     """Return rows, columns and channels (1 or 3) of a picture without decoding it."""
     if picture.index >= 0:
         rows, columns, *channels = _entry(picture).shape
-        return rows, columns, 3 if channels and channels[0] > 1 else 1
+        return rows, columns, 3 if channels and channels[0] > 2 else 1
     with _opened(picture) as image:
         columns, rows = image.size
         with _decoding(picture):  # the EXIF data of a PNG file may follow its pixels
@@ -128,7 +126,9 @@ def _opened(picture: ImageHandle) -> Image.Image:
             content = content if given is None else io.BytesIO(given)
             image = Image.open(content, formats=FORMATS)
     except Image.DecompressionBombError as error:
-        raise UserError(f"{picture} is too large: expected at most {MOST_PIXELS:,} pixels.") from error
+        claimed = re.search(r"\((\d+) pixels\)", str(error))
+        found = f", found {int(claimed[1]):,}" if claimed else ""
+        raise UserError(f"{picture} is too large: expected at most {MOST_PIXELS:,} pixels{found}.") from error
     except UserError:
         raise
     except Exception as error:  # decoders raise what they like
@@ -160,13 +160,15 @@ def decoded(picture: ImageHandle, least: int | None = None) -> Pixels:
     Of a JPEG file no more than needed is decoded for a picture whose sides are `least` pixels or more.
     """
     if picture.index >= 0:
-        return _as_bytes(_entry(picture))
+        entry, scale = _entry(picture), scale_in(picture.path, picture.member)
+        with _decoding(picture):
+            return as_bytes(entry, scale)
     with _opened(picture) as image:
         if least is not None and image.format == "JPEG":
             image.draft(None, (2 * least, 2 * least))
         with _decoding(picture):
-            image.load()
-            return _eight_bits(ImageOps.exif_transpose(image))
+            ImageOps.exif_transpose(image, in_place=True)
+            return _eight_bits(image)
 
 
 @contextmanager
@@ -205,15 +207,27 @@ def frames_at(picture: ImageHandle, numbers: Sequence[int]) -> list[Pixels]:
         for number in numbers:
             with _decoding(picture, f": frame {number}"):
                 image.seek(number)
-                found.append(_eight_bits(image.copy()))
+                found.append(_eight_bits(image))
     return found
 
 
 def _eight_bits(image: Image.Image) -> Pixels:
-    """Return an image of any mode as grey or RGB."""
+    """Return an image of any mode as grey or RGB, a few rows at a time: on the way some modes need eight times the
+    memory."""
+    columns, rows = image.size
+
+    def bands() -> Iterator[Image.Image]:
+        return (image.crop((0, top, columns, min(top + BAND, rows))) for top in range(0, rows, BAND))
+
+    if not image.mode.startswith("I") and image.mode != "F":
+        return np.concatenate([_plain(band) for band in bands()])
+    scale = WORDS if ";16" in image.mode else scale_of(np.asarray(band) for band in bands())
+    return np.concatenate([as_bytes(np.asarray(band), scale) for band in bands()])
+
+
+def _plain(image: Image.Image) -> Pixels:
+    """Return an image with bytes, of any mode, as grey or RGB over white."""
     mode = image.mode
-    if mode.startswith("I") or mode == "F":
-        return _as_bytes(np.asarray(image))
     if "transparency" in image.info or mode in ("LA", "PA", "RGBA", "La", "RGBa"):
         ground = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(ground, image.convert("RGBA")).convert("L" if mode in ("LA", "La") else "RGB")
@@ -223,30 +237,6 @@ def _eight_bits(image: Image.Image) -> Pixels:
         image = image.convert("RGB")
     found = np.asarray(image, dtype=np.uint8)
     return found[:, :, None] if found.ndim == 2 else found
-
-
-def _as_bytes(values: NDArray[Any]) -> Pixels:
-    """Return numbers of any kind as bytes: 16 bits by the upper 8, numbers up to 1 times 255, others by their range."""
-    values = values[:, :, None] if values.ndim == 2 else values
-    if values.shape[-1] == 4:
-        share = values[..., 3:] / (255 if values.dtype == np.uint8 else values[..., 3:].max() or 1)
-        white = 255 if values.dtype.kind == "u" else 1
-        values = (values[..., :3] * share + white * (1 - share)).astype(values.dtype)
-    if values.shape[-1] == 2:
-        values = values[..., :1]
-    if values.dtype == np.uint8:
-        return values
-    if values.dtype == bool:
-        return values.astype(np.uint8) * np.uint8(255)
-    numbers = np.nan_to_num(values.astype(np.float64))
-    low, high = float(numbers.min(initial=0)), float(numbers.max(initial=0))
-    if low >= 0 and high <= 1 and values.dtype.kind == "f":
-        numbers = numbers * 255
-    elif low >= 0 and values.dtype.kind in "iu" and high > 255:
-        numbers = numbers / 257 if high <= 65535 else numbers / high * 255
-    elif low < 0 or high > 255:
-        numbers = (numbers - low) / ((high - low) or 1) * 255
-    return np.rint(numbers).astype(np.uint8)
 
 
 def fitting(rows: int, columns: int, fit: str) -> tuple[int, int, int, int]:
@@ -263,10 +253,11 @@ def fitted(pixels: Pixels, size: int, channels: int, fit: str) -> Pixels:
     """Return pixels as (size, size, channels): the middle is cut out (`crop`), the rest is filled with the mean colour
     of the border (`pad`), or the sides are stretched (`squash`)."""
     if pixels.shape[2] != channels:
-        image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
-        pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"), dtype=np.uint8).reshape(
+        pixels = np.asarray(_image(pixels).convert("L" if channels == 1 else "RGB"), dtype=np.uint8).reshape(
             *pixels.shape[:2], channels
         )
+    if fit == "pad" and (times := max(pixels.shape[:2]) // (PADDED * size)) > 1:
+        pixels = _reduced(pixels, times)  # the square around a long strip may not fit into memory
     rows, columns = pixels.shape[:2]
     left, top, side, _ = fitting(rows, columns, fit)
     if fit == "crop" and rows != columns:
@@ -279,12 +270,21 @@ def fitted(pixels: Pixels, size: int, channels: int, fit: str) -> Pixels:
         pixels = ground
     if pixels.shape[:2] == (size, size):
         return np.ascontiguousarray(pixels)
-    image = Image.fromarray(pixels[:, :, 0] if channels == 1 else np.ascontiguousarray(pixels))
-    smaller = image.resize((size, size), Image.Resampling.BICUBIC, reducing_gap=3.0)
+    smaller = _image(pixels).resize((size, size), Image.Resampling.BICUBIC, reducing_gap=3.0)
     return np.asarray(smaller, dtype=np.uint8).reshape(size, size, channels)
 
 
-# ---- arrays --------------------------------------------------------------------------------------------------------
+def _image(pixels: Pixels) -> Image.Image:
+    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
+
+
+def _reduced(pixels: Pixels, times: int) -> Pixels:
+    """Return pixels with each block of so many rows and columns as their mean."""
+    found = np.asarray(_image(pixels).reduce(times), dtype=np.uint8)
+    return found.reshape(*found.shape[:2], -1)
+
+
+# ---- entries of arrays ---------------------------------------------------------------------------------------------
 
 
 def _entry(picture: ImageHandle) -> NDArray[Any]:
@@ -293,112 +293,4 @@ def _entry(picture: ImageHandle) -> NDArray[Any]:
     if picture.index >= len(array):
         raise UserError(f"{picture}: expected a number below {len(array):,}, as there are so many pictures.")
     found: NDArray[Any] = array[picture.index]
-    if found.ndim == 3 and found.shape[0] in (1, 3) and found.shape[2] not in (1, 3, 4):
-        found = found.transpose(1, 2, 0)
-    return found
-
-
-def array_of(path: str, member: str = "") -> NDArray[Any]:
-    """Return an array of pictures (number, rows, columns[, channels]): an IDX file, on the disk or a member of a zip
-    archive, or an array of an NPZ file."""
-    try:
-        about = os.stat(path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
-    found = _loaded(path, member, about.st_mtime_ns, about.st_size)
-    if found.ndim not in (3, 4) or found.dtype.kind not in "biuf":
-        where = f"{path}/{member}" if member else path
-        raise UserError(
-            f"{where}: expected pictures as numbers (number, rows, columns[, channels]), found {found.dtype} of shape "
-            f"{found.shape}."
-        )
-    return found
-
-
-@lru_cache(maxsize=4)
-def _loaded(path: str, member: str, _changed: int, _size: int) -> NDArray[Any]:
-    if member and path.lower().endswith(".npz"):
-        return npz_array(path, member)
-    return idx_array(Handle(path, member))
-
-
-def located(path: str | Path) -> Handle:
-    """Return the file that a path names: one on the disk, or a member of a zip archive."""
-    return (None if os.path.exists(path) else member_of(path)) or Handle(str(path))
-
-
-def idx_start(file: Handle) -> bytes:
-    """Return the first bytes of a file, unpacked if it is gzipped; nothing of one that cannot be read."""
-    try:
-        start = file.start(512)
-        return zlib.decompressobj(31).decompress(start, 4) if start[:2] == GZIP else start[:4]
-    except (UserError, zlib.error):
-        return b""
-
-
-def is_idx(file: Handle) -> int:
-    """Return the number of dimensions of an IDX file of bytes; 0 for any other file."""
-    start = idx_start(file)
-    return start[3] if len(start) == 4 and start[:3] == bytes((0, 0, IDX_BYTES)) and 1 <= start[3] <= 4 else 0
-
-
-def idx_array(file: Handle) -> NDArray[np.uint8]:
-    """Return an IDX file as an array; a file that does not hold what its header says is refused."""
-    try:
-        with file.opened() as raw:
-            stream: Any = gzip.GzipFile(fileobj=raw) if file.start(2) == GZIP else raw
-            dimensions = stream.read(4)[3]
-            shape = struct.unpack(f">{dimensions}I", stream.read(4 * dimensions))
-            expected = int(np.prod([int(n) for n in shape], dtype=object))
-            if expected > MOST_ARRAY:
-                raise UserError(f"{file} claims to hold {expected:,} bytes, expected at most {MOST_ARRAY:,}.")
-            content = stream.read(expected + 1)
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f"{file} is a damaged IDX file ({error}); fetch it again.") from error
-    if len(content) != expected:
-        found = "more" if len(content) > expected else f"{len(content):,}"
-        raise UserError(f"{file} is a damaged IDX file: expected {expected:,} bytes of shape {shape}, found {found}.")
-    return np.frombuffer(content, np.uint8).reshape(shape)
-
-
-def npz_shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
-    """Return the names and shapes of the arrays of an NPZ file; none of them is read."""
-    found = {}
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                if name.endswith(".npy"):
-                    with archive.open(name) as member:
-                        found[name.removesuffix(".npy")] = _npy_header(member)[0]
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f"{path} is a damaged NPZ file ({error}); save it again.") from error
-    return found
-
-
-def _npy_header(member: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    version = np.lib.format.read_magic(member)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(member)
-    return shape, dtype
-
-
-def npz_array(path: str | Path, name: str) -> NDArray[Any]:
-    """Return an array of an NPZ file; Python objects, which may run code, are refused."""
-    try:
-        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
-            shape, dtype = _npy_header(member)
-        if dtype.hasobject:
-            raise UserError(f"{path}/{name} holds Python objects, which may run code: save numbers or texts.")
-        if int(np.prod([int(n) for n in shape], dtype=object)) * dtype.itemsize > MOST_ARRAY:
-            raise UserError(f"{path}/{name} claims a shape of {shape}, expected at most {MOST_ARRAY:,} bytes.")
-        with np.load(path, allow_pickle=False) as arrays:
-            found: NDArray[Any] = arrays[name]
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f"{path}/{name} cannot be read ({error}); save it again.") from error
-    return found
+    return found.transpose(1, 2, 0) if channels_first(array.shape) else found

@@ -51,8 +51,8 @@ class Heads {
   }
 }
 
-function paint(canvas, { m, n, values }) {
-  const of = colourScale(), image = new ImageData(n, m), most = Math.max(1e-9, values.reduce((a, b) => Math.max(a, b), 0));
+function paint(canvas, { m, n, values, most = values.reduce((a, b) => Math.max(a, b), 1e-9) }) {
+  const of = colourScale(), image = new ImageData(n, m);
   values.forEach((value, i) => image.data.set([...of(value / most), 255], 4 * i));
   [canvas.width, canvas.height] = [n, m];
   canvas.getContext("2d").putImageData(image, 0, 0);

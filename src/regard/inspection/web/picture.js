@@ -1,5 +1,12 @@
 // A picture: the last vectors are its places, row by row; those before them, such as a class token, have no place.
 
+const EVEN = 4;  // times an equal share, which the colours reach at least: weights that hardly differ are all light
+
+function darkest(weights) {
+  const total = weights.reduce((a, b) => a + b, 0);
+  return Math.max(1e-9, Math.min(total, EVEN * total / weights.length), ...weights);
+}
+
 class PicturePanel {
   constructor(side, on) {
     const { png, rows, columns, ratio, frames, boxes } = side.picture, first = side.names.length - rows * columns;
@@ -31,7 +38,7 @@ class PicturePanel {
   // A class token may have most of the weight: the colours are those of the places.
   show({ chosen, weights, struck, looking }) {
     this.boxes.forEach((box, index) => box.classList.toggle("looking", index === looking));
-    const most = weights ? Math.max(1e-9, ...weights.slice(this.first)) : 1;
+    const most = weights ? darkest(weights.slice(this.first)) : 1;
     this.things.forEach((thing, index) => {
       const value = weights ? weights[index] : 0, lit = weights && value >= LEAST * most;
       thing.classList.toggle("chosen", index === chosen);

@@ -169,7 +169,7 @@ class Looking {
     if (!picture || this.current.columns !== "source") return { m, n, values };
     const first = n - picture.rows * picture.columns, sums = new Float32Array(n - first);
     for (let row = 0; row < (first && this.current.rows === "source" ? 1 : m); row++) for (let i = first; i < n; i++) sums[i - first] += values[row * n + i];
-    return { m: picture.rows, n: picture.columns, values: sums };
+    return { m: picture.rows, n: picture.columns, values: sums, most: darkest(sums) };
   }
 
   weight(row, column) { return this.weights.values[row * this.weights.n + column]; }
