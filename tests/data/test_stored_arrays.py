@@ -53,6 +53,15 @@ def test_a_changed_bit_of_a_mapped_array_is_noticed(tmp_path: Path) -> None:
         read(tmp_path / "x.npz")
 
 
+def test_an_array_that_claims_more_than_its_file_holds_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "plain.npz", images=IMAGES, labels=np.arange(1000))
+    with zipfile.ZipFile(tmp_path / "plain.npz") as whole, zipfile.ZipFile(tmp_path / "lying.npz", "w") as lying:
+        for name in whole.namelist():
+            lying.writestr(name, whole.read(name).replace(b"(4, 6, 5)", b"(9, 6, 5)"))
+    with pytest.raises(UserError, match="lying.npz/images cannot be read"):
+        npz_array(Handle(str(tmp_path / "lying.npz")), "images")
+
+
 @pytest.mark.parametrize("below", ["", "folder/"])
 def test_an_npz_file_in_an_archive(tmp_path: Path, below: str) -> None:
     np.savez(tmp_path / "x.npz", x_train=IMAGES, y_train=[1, 0, 1, 0], x_test=IMAGES[:2], y_test=[1, 0])

@@ -203,7 +203,8 @@ def npz_array(file: Handle, name: str) -> NDArray[Any]:
                 size = int(np.prod([int(n) for n in shape], dtype=object)) * dtype.itemsize
                 if dtype.hasobject:
                     raise UserError(f"{file}/{name} holds Python objects, which may run code: save numbers or texts.")
-                plain = about.compress_type == zipfile.ZIP_STORED and not file.member and size
+                plain = about.compress_type == zipfile.ZIP_STORED and not file.member
+                plain = plain and about.file_size == begins + size > begins
                 while plain and member.read(PIECE):  # it is compared with its sum at its end
                     pass
             if plain:
