@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ import pytest
 from docs.atlas.figures import unsupported
 from docs.atlas.pages import ROOT, Failed, blocks, broken, looks_like, name, origin_of, prose, python_of, run_python
 from packaging.version import Version
+from pathspec import GitIgnoreSpec
 
 import regard
 
@@ -188,6 +190,18 @@ def test_citation_and_changelog_are_of_this_version(file: str, line: str) -> Non
     newest = re.search(line, (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
     assert newest is not None
     assert newest[1] == regard.__version__
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no list of the project's files")
+def test_the_source_archive_has_every_file() -> None:
+    """What the soak test of the package shows by building it; the builder adds two more by itself."""
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    named = GitIgnoreSpec.from_lines(build["targets"]["sdist"]["include"])
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    left = {path for path in listed if not path.startswith(".ci/") and not named.match_file(path)}
+    assert left <= {"pyproject.toml", ".gitignore"}
 
 
 # ---- the checks themselves ----------------------------------------------------------------------------------------
