@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from regard import inputs
+from regard.data.check_graphs import describe
 from regard.data.graph import Graph, Sparse
 from regard.data.graphs import (
     chosen_nodes,
@@ -146,6 +147,18 @@ def test_the_same_graph_in_every_form(form: str, tmp_path: Path) -> None:
     ]
     assert recognise(valid).kind == found.kind
     assert named_graph(f"{paths[0]}@{graph.name(1)}").graph is graphs_in(paths[:1])[0]
+
+
+def test_a_check_counts_nodes_edges_features_and_labels(tmp_path: Path) -> None:
+    assert list(describe(graphs_in(as_tables(tmp_path)), "tag")) == [
+        "4 nodes, 10 edges (an undirected one is two): at most 3 lead to a node, none to 0 of them",
+        "features of a node: 1 number, 0 words",
+        "3 of 4 nodes have a label",
+        "2 labels: a 66.7 %, b 33.3 %.",
+    ]
+    several = list(describe(graphs_in([as_tu(tmp_path)]), "classify"))
+    assert several[0] == "2 graphs: half of them have at most 4 nodes and 10 edges, the largest 4 and 10"
+    assert several[-1] == "2 labels: -1 50.0 %, 1 50.0 %."
 
 
 def test_tu_files_are_many_graphs_also_in_an_archive(tmp_path: Path) -> None:

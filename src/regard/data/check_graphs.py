@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -22,7 +23,9 @@ def check_graphs(train: Part, others: Sequence[Part], encoding: str, read: Read)
     """Report faults as for all data, and describe the graphs of the training data."""
     graphs: dict[int, Graph] = {}  # by identity: one graph may have many examples
 
-    def reading(paths: Sequence[str], form: Format, report: OnFault, code: str) -> Iterator[Example[GraphSource, str]]:
+    def reading(
+        paths: Sequence[Path | str], form: Format, report: OnFault, code: str
+    ) -> Iterator[Example[GraphSource, str]]:
         for example in read(paths, form, report, code):
             if paths is train.paths and example.source.graph is not None:
                 graphs[id(example.source.graph)] = example.source.graph
