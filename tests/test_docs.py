@@ -141,7 +141,7 @@ def test_key_figures_stand_where_they_link() -> None:
 
 
 def undrawn(software: str, command: str, picture: str) -> str | None:
-    """What is wrong with what a picture says of itself: a version up to this one, and a page that has it, a script of
+    """What is wrong with what a picture says of itself: the version that drew it, this one or an older one, and a page that has it, a script of
     benchmarks/ or recipes/, or a command that exists."""
     version = re.fullmatch(r"Regard (\d+\.\d+\.\d+)", software)
     if not version or Version(version[1]) > Version(regard.__version__):
@@ -184,12 +184,17 @@ def test_what_a_picture_says_of_itself_is_checked(software: str, command: str, f
 
 
 @pytest.mark.parametrize(
-    ("file", "line"), [("CITATION.cff", r"^version: (\S+)$"), ("CHANGELOG.md", r"^## (\d[\d.]+\d)")]
+    ("file", "line"),
+    [
+        ("CITATION.cff", r"^version: (\S+)\ndate-released: (\S+)$"),
+        ("CHANGELOG.md", r"^## (\d[\d.]+\d) \((\d{4}-\d\d-\d\d)\)$"),
+    ],
 )
-def test_citation_and_changelog_are_of_this_version(file: str, line: str) -> None:
+def test_citation_and_changelog_are_of_this_version_and_day(file: str, line: str) -> None:
     newest = re.search(line, (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
     assert newest is not None
     assert newest[1] == regard.__version__
+    assert f"\n## {newest[1]} ({newest[2]})\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no list of the project's files")
