@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ import pytest
 from docs.atlas.figures import unsupported
 from docs.atlas.pages import ROOT, Failed, blocks, broken, looks_like, name, origin_of, prose, python_of, run_python
 from packaging.version import Version
+from pathspec import GitIgnoreSpec
 
 import regard
 
@@ -139,7 +141,7 @@ def test_key_figures_stand_where_they_link() -> None:
 
 
 def undrawn(software: str, command: str, picture: str) -> str | None:
-    """What is wrong with what a picture says of itself: a version up to this one, and a page that has it, a script of
+    """What is wrong with what a picture says of itself: the version that drew it, this one or an older one, and a page that has it, a script of
     benchmarks/ or recipes/, or a command that exists."""
     version = re.fullmatch(r"Regard (\d+\.\d+\.\d+)", software)
     if not version or Version(version[1]) > Version(regard.__version__):
@@ -182,12 +184,29 @@ def test_what_a_picture_says_of_itself_is_checked(software: str, command: str, f
 
 
 @pytest.mark.parametrize(
-    ("file", "line"), [("CITATION.cff", r"^version: (\S+)$"), ("CHANGELOG.md", r"^## (\d[\d.]+\d)")]
+    ("file", "line"),
+    [
+        ("CITATION.cff", r"^version: (\S+)\ndate-released: (\S+)$"),
+        ("CHANGELOG.md", r"^## (\d[\d.]+\d) \((\d{4}-\d\d-\d\d)\)$"),
+    ],
 )
-def test_citation_and_changelog_are_of_this_version(file: str, line: str) -> None:
+def test_citation_and_changelog_are_of_this_version_and_day(file: str, line: str) -> None:
     newest = re.search(line, (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
     assert newest is not None
     assert newest[1] == regard.__version__
+    assert f"\n## {newest[1]} ({newest[2]})\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no list of the project's files")
+def test_the_source_archive_has_every_file() -> None:
+    """What the soak test of the package shows by building it; the builder adds two more by itself."""
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    named = GitIgnoreSpec.from_lines(build["targets"]["sdist"]["include"])
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    left = {path for path in listed if not path.startswith(".ci/") and not named.match_file(path)}
+    assert left <= {"pyproject.toml", ".gitignore"}
 
 
 # ---- the checks themselves ----------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Every recipe is a valid config, says its command, and fits its file name."""
 
 import gzip
+import json
 import random
 import runpy
 from pathlib import Path
@@ -55,6 +56,19 @@ def test_understanding_keeps_test_texts_out_of_pre_training_and_averages_over_ta
     scores = {task: [10.0 * number, 20.0 * number] for number, task in enumerate(recipe["TASKS"], 1)}
     last = recipe["table"]({"full": scores}).splitlines()[-1]
     assert last == "| full | 37.5 | 15.0 ± 7.1 | 30.0 ± 14.1 | 45.0 ± 21.2 | 60.0 ± 28.3 |"
+
+
+def test_the_comparisons_of_the_page_are_those_that_are_kept() -> None:
+    """Path lengths and symmetries, which the page has too, are measured when it is written."""
+    made = runpy.run_path(str(Path(__file__).parent.parent / "recipes/comparisons.py"))
+    written = made["PAGE"].read_text(encoding="utf-8")
+    kept = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in made["RESULTS"].glob("*.json")}
+    assert kept.keys() <= made["ALL"].keys()
+    for name, asked in made["ALL"].items():
+        if name in kept:
+            assert made["_section"](name, asked, kept[name]) in written, f"{name}: python recipes/comparisons.py page"
+        assert (f"\n## {asked.heading}\n" in written) == (name in kept), f"{name} has no result: … page"
+        assert (f"\n- {asked.heading}. " in written) == (name not in kept), f"{name} has a result: … page"
 
 
 def write_zipped(path: Path, lines: list[str]) -> None:

@@ -109,6 +109,7 @@ def test_the_site_builds_without_a_warning_and_asks_no_other_server(built: Path)
         fetched = re.findall(r"<(?:script|img|iframe|source)[^>]*\bsrc=\"?(https?:[^\">]+)", text)
         fetched += re.findall(r"<link[^>]*rel=\"?(?:stylesheet|preconnect|icon)[^>]*href=\"?(https?:[^\">]+)", text)
         assert not fetched, page.name
+    assert "\\|" not in (built / "reference/commands.html").read_text(encoding="utf-8"), "as in DATA… | CONFIG"
     assert "def attend(" in re.sub(r"<[^>]+>", "", (built / "source/src/regard/attention/equation.py.html").read_text())
 
 

@@ -53,6 +53,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Tell the check of links which lines of code can be linked to; pictures load when they are seen."""
+    """Tell the check of links which lines of code can be linked to; pictures load when they are seen.
+
+    A stroke in the code of a table is written `\\|`, which GitHub shows as `|` and Markdown for Python as it stands.
+    """
     page.present_anchor_ids = (page.present_anchor_ids or set()) | {*re.findall(r'id="(__codelineno[^"]+)"', html)}
+    html = re.sub(r"<td.*?</td>", lambda cell: cell[0].replace("\\|", "|"), html, flags=re.DOTALL)
     return re.sub(r"<img (?![^>]*loading=)", '<img loading="lazy" ', html)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from regard.runs.model import Model, load
     from regard.training.train import train
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 __all__ = ["Model", "UserError", "__version__", "load", "train", "watch"]
 
 

@@ -73,7 +73,7 @@ class Training(Section):
     best: Literal["metric", "loss"] = Field(
         "metric", description="what of the validation data decides about the best weights; loss where items are few"
     )
-    ceiling: bool = Field(True, description="stop when the score is perfect twice in a row")
+    ceiling: bool = Field(True, description="stop when the score is perfect twice in a row or more, on 30 items in all")
     average: int = Field(5, ge=1, description="checkpoints averaged at the end, unless the best is clearly better")
     parallel: Literal["ddp", "fsdp"] = Field("ddp", description="under torchrun: whole copies, or sharded weights")
     precision: Literal["float32", "bfloat16"] = Field(

@@ -211,7 +211,7 @@ def test_faulty_boxes_are_left_out_if_faults_are_skipped_and_check_counts_them(t
     assert [fault.kind for fault in faults] == ["boxes without size", "missing pictures"]
     report, sound = check([str(tmp_path / "boxes.csv")])
     assert not sound
-    assert "1 labels of 1 boxes: cat 100.0%" in report
+    assert "1 labels of 1 boxes: cat 100.0 %" in report
 
 
 def test_a_text_without_boxes_is_refused_for_the_task(tmp_path: Path) -> None:

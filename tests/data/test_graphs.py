@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from regard import inputs
+from regard.data.check_graphs import describe
 from regard.data.graph import Graph, Sparse
 from regard.data.graphs import (
     chosen_nodes,
@@ -24,6 +26,7 @@ from regard.data.graphs import (
 from regard.data.lines import refuse
 from regard.errors import UserError
 from regard.inputs import recognise
+from regard.training.choose import parts_of
 
 EDGES = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)]
 LABELS = ["a", "b", "a", None]
@@ -85,6 +88,16 @@ def as_tables(folder: Path) -> list[Path]:
     return [edges, table]
 
 
+def with_other_names(folder: Path) -> list[Path]:
+    """Tables of one's own: what is in the columns says which table is which, and which of them names the nodes."""
+    edges, table = (
+        path.rename(folder / name) for path, name in zip(as_tables(folder), ("roads.csv", "towns.csv"), strict=True)
+    )
+    table.write_text(table.read_text().replace("id,size,label", "town,size,Label"))
+    (folder / "another.csv").write_text("town,mayor\nn0,Ada\nx,Ben\n")
+    return [edges, table]
+
+
 def as_tu(folder: Path) -> Path:
     found = folder / "TOY"
     found.mkdir()
@@ -110,6 +123,8 @@ FORMS: dict[str, Callable[[Path], Any]] = {
     "tables": as_tables,
     "folder": lambda folder: as_tables(folder)[0].parent,
     "beside": lambda folder: as_tables(folder)[0],
+    "other names": lambda folder: with_other_names(folder),
+    "nodes first": lambda folder: with_other_names(folder)[::-1],
 }
 
 
@@ -126,6 +141,24 @@ def test_the_same_graph_in_every_form(form: str, tmp_path: Path) -> None:
     known = {"0": "a", "1": "b"} if form in ("npz", "npy") else {"a": "a", "b": "b"}
     assert [label and known[label] for label in graph.labels or ()] == LABELS
     assert [name for name, _ in found.splits] == ["train", "valid"]
+    train, valid, _ = parts_of(found, [str(path) for path in paths], [], [])
+    assert next(example.target for example in inputs.read(train, found, refuse)).split() == [
+        *filter(None, graph.labels or ())
+    ]
+    assert recognise(valid).kind == found.kind
+    assert named_graph(f"{paths[0]}@{graph.name(1)}").graph is graphs_in(paths[:1])[0]
+
+
+def test_a_check_counts_nodes_edges_features_and_labels(tmp_path: Path) -> None:
+    assert list(describe(graphs_in(as_tables(tmp_path)), "tag")) == [
+        "4 nodes, 10 edges (an undirected one is two): at most 3 lead to a node, none to 0 of them",
+        "features of a node: 1 number, 0 words",
+        "3 of 4 nodes have a label",
+        "2 labels: a 66.7 %, b 33.3 %.",
+    ]
+    several = list(describe(graphs_in([as_tu(tmp_path)]), "classify"))
+    assert several[0] == "2 graphs: half of them have at most 4 nodes and 10 edges, the largest 4 and 10"
+    assert several[-1] == "2 labels: -1 50.0 %, 1 50.0 %."
 
 
 def test_tu_files_are_many_graphs_also_in_an_archive(tmp_path: Path) -> None:
@@ -274,6 +307,13 @@ def edited(old: str, new: str, table: int = 0) -> Callable[[Path], list[Path]]:
     return made
 
 
+def renamed_end(folder: Path, end: str = "n77", label: str = "label") -> list[Path]:
+    edges, table = with_other_names(folder)
+    edges.write_text(edges.read_text().replace("n2,n3", f"n2,{end}" if end[0] == "n" else "n2,n3", 1))
+    table.write_text(table.read_text().replace("Label", label))
+    return [edges, table]
+
+
 LAUGHS = '<!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>'
 FAULTS: list[tuple[str, Callable[[Path], Any], str]] = [
     ("dangling edge", lambda f: as_npz(f, edges=np.array([(0, 1), (1, 9)])), r"edge 1 leads to node 9, expected nodes 0 to 3"),
@@ -316,6 +356,8 @@ FAULTS: list[tuple[str, Callable[[Path], Any], str]] = [
     ("XML without a graph", written("x.graphml", "<graphml></graphml>"), r"there is no <graph>"),
     ("edge without target", written("x.graphml", '<graphml><graph><edge source="a"/></graph></graphml>'), r"no source or no target"),
     ("node outside", written("x.graphml", '<graphml><node id="a"/></graphml>'), r"a <node> stands outside of a <graph>"),
+    ("unknown end in a table of other names", lambda f: renamed_end(f), r"edge 2 leads to node 'n77'"),
+    ("labels of another name", lambda f: renamed_end(f, "a", "kind"), r"or a column or attribute `label` \(one of kind, perhaps: rename it\)"),
     ("unknown end in a table", edited("n2,n3", "n2,n77"), r"edge 2 leads to node 'n77'"),
     ("short row", edited("n1,2.5,b", "n1,2.5", 1), r"nodes.csv:3: 2 columns, expected 3"),
     ("short row below a comment", edited("n1,2.5,b", "# a comment\n\nn1,2.5", 1), r"nodes.csv:5: 2 columns, expected 3"),

@@ -15,6 +15,7 @@ from regard import inputs
 from regard.config import Config
 from regard.costs import memory
 from regard.data.check import DataReport, Part, check_parts
+from regard.data.check_graphs import check_graphs
 from regard.data.check_images import ImageReport, check_images
 from regard.data.check_sound import SoundReport, check_recordings
 from regard.data.clips import strip_of
@@ -72,6 +73,7 @@ LOOKS: dict[str, Callable[..., DataReport | ImageReport | SoundReport]] = {
     "patches": check_images,
     "clips": partial(check_images, look=strip_of),
     "frames": check_recordings,
+    "nodes": check_graphs,
 }
 
 

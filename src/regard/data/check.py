@@ -45,6 +45,7 @@ class DataReport:
     faults: list[Fault]
     counts: dict[str, int]  # faults of each kind, also those that are not kept in `faults`
     stops: dict[str, int] = field(default_factory=dict)  # faults that stop a training, by the set they are in
+    about: tuple[str, ...] = ()  # lines about things that are no texts, in the place of the statistics
 
     @property
     def pairs(self) -> int:
@@ -52,7 +53,7 @@ class DataReport:
 
     def render(self) -> str:
         """Return the report for a terminal: faults that stop a training, then what is only odd."""
-        lines = [f"Recognised as {self.format.sentence}.", *render_statistics(self.statistics), ""]
+        lines = [f"Recognised as {self.format.sentence}.", *(self.about or render_statistics(self.statistics)), ""]
         stopping, odd = ([k for k in self.counts if (k in ODD or k.endswith(LEAKED)) is only] for only in (False, True))
         if not self.counts:
             lines.append("No faults were found.")

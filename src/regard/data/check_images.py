@@ -54,7 +54,7 @@ class ImageReport:
             )
         if self.format.task in ("classify", "detect") and self.labels:
             total = self.labels.total()
-            shown = [f"{label} {count / total:.1%}" for label, count in self.labels.most_common(SHOWN_LABELS)]
+            shown = [f"{label} {100 * count / total:.1f} %" for label, count in self.labels.most_common(SHOWN_LABELS)]
             more = len(self.labels) - len(shown)
             boxes = f" of {total:,} boxes" if self.format.task == "detect" else ""
             lines.append(

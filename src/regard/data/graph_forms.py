@@ -21,6 +21,7 @@ from regard.data.lines import from_json, open_bytes
 from regard.errors import UserError
 
 START = 1 << 16  # bytes by which a form is recognised
+TABLES = 20  # of a folder, among which the other table of a graph is looked for
 EDGE_NAMES = (
     ("source", "target"),
     ("src", "dst"),
@@ -37,10 +38,7 @@ WEIGHT_NAMES = ("weight", "strength", "value")
 def graph_form(paths: Sequence[Path | str]) -> str:
     """Return the name of the form of a file (or of two tables) that holds graphs; nothing for other files."""
     if len(paths) == 2:
-        heads = [_header(path) for path in paths]
-        edges = [head is not None and _edge_columns(head) is not None for head in heads]
-        nodes = [head is not None and _id_column(head) is not None for head in heads]
-        return "tables" if (edges[0] and nodes[1]) or (edges[1] and nodes[0]) else ""
+        return "tables" if any(_names_column(*map(Path, pair)) for pair in (paths, paths[::-1])) else ""
     path = Path(paths[0])
     tree = tree_of(path)
     if tree is not None:
@@ -80,6 +78,8 @@ def graphs_of(paths: Sequence[Path | str]) -> list[Graph]:
         "folder of tables": lambda folder: [_from_tables(*_tables_in(folder))],
         "edge list": lambda edges: [_from_tables(edges, beside(edges) or edges)],
     }
+    if not form and (other := _companion(path)):
+        return [_from_tables(path, other)]
     if not form:
         raise UserError(
             f"{path} holds no graph: expected NPZ with `edges`, JSON with `nodes` and `edges`, GraphML, TU files, or "
@@ -165,17 +165,23 @@ def _json_edge(where: str, number: int, edge: Any) -> dict[str, Any]:
 
 
 def _from_rows(
-    where: str, nodes: Sequence[Mapping[str, Any]], edges: Sequence[Mapping[str, Any]], *, directed: bool, **others: Any
+    where: str,
+    nodes: Sequence[Mapping[str, Any]],
+    edges: Sequence[Mapping[str, Any]],
+    *,
+    directed: bool,
+    named_by: Sequence[str] = NODE_NAMES,
+    **others: Any,
 ) -> Graph:
     """Return the graph of nodes with attributes: numbers and names are features, `label` and `split` are not."""
     names: dict[str, int] = {}
     for number, node in enumerate(nodes):
-        name = str(next((node[key] for key in NODE_NAMES if key in node), number))
+        name = str(next((node[key] for key in named_by if key in node), number))
         if name in names:
             raise UserError(f"{where}: there are two nodes {name!r}, expected each once.")
         names[name] = number
-    keys = [key for key in dict.fromkeys(key for node in nodes for key in node) if key not in NODE_NAMES]
-    label_key = next((key for key in LABEL_NAMES if key in keys), None)
+    keys = [key for key in dict.fromkeys(key for node in nodes for key in node) if key not in named_by]
+    label_key = next((key for name in LABEL_NAMES for key in keys if key.lower() == name), None)
     splits = _row_splits(nodes, keys)
     keys = [key for key in keys if key not in (label_key, "split") and key.lower() not in SPLITS]
     numbers, words = _features(where, nodes, keys)
@@ -296,7 +302,9 @@ def _from_tables(one: Path | str, other: Path | str) -> Graph:
         for row in edge_rows
     ]
     directed = any(str(edge.pop("directed", "")).lower() in ("1", "true") for edge in edges)
-    return _from_rows(f"{paths[0]} and {paths[1].name}", _table(paths[1]), edges, directed=directed)
+    where, column = f"{paths[0]} and {paths[1].name}", _names_column(*paths)
+    named_by = NODE_NAMES if column is None else (column, *NODE_NAMES)
+    return _from_rows(where, _table(paths[1]), edges, directed=directed, named_by=named_by)
 
 
 def _tables_in(folder: Path) -> list[Path]:
@@ -311,6 +319,29 @@ def beside(path: Path) -> Path | None:
     name = re.sub("edge", "node", path.name, count=1, flags=re.IGNORECASE)
     other = path.with_name(name)
     return other if other != path and other.is_file() else None
+
+
+def _companion(path: Path) -> Path | None:
+    """Return the edge list that a table of nodes in the same folder belongs to, or its table of nodes."""
+    tables = [file for file in sorted(path.parent.iterdir()) if file != path and _header(file)] if _header(path) else []
+    return next(
+        (other for other in tables[:TABLES] if any(_share(*pair) == 1 for pair in ((path, other), (other, path)))), None
+    )
+
+
+def _share(edges: Path, nodes: Path) -> float:
+    """Return the share of an edge list's nodes that a table names; 0 for tables that are no such two."""
+    column = _names_column(edges, nodes)
+    if column is None:
+        return 0.0
+    try:
+        return len(_ends_in(edges) & {row[column] for row in _table(nodes)}) / max(1, len(_ends_in(edges)))
+    except UserError:  # other tables, in which lines may be broken in any way
+        return 0.0
+
+
+def _ends_in(edges: Path) -> set[str]:
+    return {row[column] for row in _table(edges) for column in _edge_columns(_header(edges) or []) or ()}
 
 
 def _table(path: Path) -> list[dict[str, str]]:
@@ -348,8 +379,21 @@ def _edge_columns(header: Sequence[str]) -> tuple[str, str] | None:
     return next(((lower[a], lower[b]) for a, b in EDGE_NAMES if a in lower and b in lower), None)
 
 
-def _id_column(header: Sequence[str]) -> str | None:
-    return next((name for name in header if name.lower() in NODE_NAMES), None)
+def _names_column(edges: Path, nodes: Path) -> str | None:
+    """Return the column of a table that names the nodes of an edge list: by its name, else by what is in it."""
+    header, columns = _header(nodes) or [], _edge_columns(_header(edges) or [])
+    if columns is None or _edge_columns(header) is not None:
+        return None
+    known = next((name for name in header if name.lower() in NODE_NAMES), None)
+    if known is not None or len(header) < 2:
+        return known
+    try:
+        ends, rows = _ends_in(edges), _table(nodes)
+    except UserError:  # other tables, in which lines may be broken in any way
+        return None
+    found = {name: len(ends & {row[name] for row in rows}) for name in header}
+    best = max(header, key=lambda name: found[name])
+    return best if 2 * found[best] > len(ends) else None  # a node that is missing is named later
 
 
 # ---- GraphML --------------------------------------------------------------------------------------------------------

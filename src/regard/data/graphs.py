@@ -121,8 +121,11 @@ def _task_of(graphs: Sequence[Graph]) -> str:
 
 def _refuse_unlabelled(file: str, graphs: Sequence[Graph], task: str) -> None:
     if task == "tag" and not any(len(graph.labelled) for graph in graphs):
+        found = sorted({word.partition("=")[0] for graph in graphs for words in graph.words or () for word in words})
+        some = f" (one of {', '.join(found)}, perhaps: rename it)" if found else ""
         raise UserError(
-            f"{file}: no node has a label, expected `labels` for tag; for whole graphs choose --task classify."
+            f"{file}: no node has a label, expected `labels` of an NPZ file, or a column or attribute `label`{some}; "
+            "for whole graphs choose --task classify."
         )
     if task != "tag" and all(graph.label is None for graph in graphs):
         raise UserError(

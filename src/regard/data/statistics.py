@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from regard.data.example import UNITS, counted
@@ -51,13 +52,13 @@ def render_statistics(statistics: Statistics) -> list[str]:
     if statistics.task == "convert":
         lines += [*_render_side("source", statistics.source), *_render_side("target", statistics.target)]
         if statistics.symbol_share >= 0.005:
-            lines.append(f"{statistics.symbol_share:.0%} of the targets are rows of space-separated symbols.")
+            lines.append(f"{100 * statistics.symbol_share:.0f} % of the targets are rows of space-separated symbols.")
     else:
         lines += [*_render_side(UNITS[statistics.task], statistics.source), *_render_labels(statistics)]
     if statistics.test_pairs:
         share = statistics.test_sources_seen / statistics.test_pairs
         what = "the sources of " if statistics.task == "convert" else ""
-        lines.append(f"{statistics.test_pairs:,} test {noun}; {what}{share:.1%} also occur in training.")
+        lines.append(f"{statistics.test_pairs:,} test {noun}; {what}{100 * share:.1f} % also occur in training.")
     return lines
 
 
@@ -73,16 +74,19 @@ def _render_side(name: str, side: Side) -> list[str]:
     ]
 
 
+def shares(labels: Counter[str], noun: str) -> str:
+    """Return a line with the share of each label, the most frequent first."""
+    shown = [f"{label} {100 * count / labels.total():.1f} %" for label, count in labels.most_common(SHOWN_LABELS)]
+    shown += [f"and {len(labels) - len(shown):,} more"] if len(labels) > len(shown) else []
+    return f"{counted(len(labels), noun)}: {', '.join(shown)}."
+
+
 def _render_labels(statistics: Statistics) -> list[str]:
     """Return the frequency of each label or tag, and those that only the test has."""
     lines = []
     noun = "tag" if statistics.task == "tag" else "label"
     if statistics.labels:
-        total = sum(statistics.labels.values())
-        shown = [f"{label} {count / total:.1%}" for label, count in list(statistics.labels.items())[:SHOWN_LABELS]]
-        more = len(statistics.labels) - len(shown)
-        shown += [f"and {more:,} more"] if more else []
-        lines.append(f"{counted(len(statistics.labels), noun)}: {', '.join(shown)}.")
+        lines.append(shares(Counter(statistics.labels), noun))
     if statistics.unknown_labels:
         unknown = ", ".join(statistics.unknown_labels[:SHOWN_LABELS])
         lines.append(f"Only the test has {len(statistics.unknown_labels):,} of its {noun}s: {unknown}.")

@@ -94,8 +94,8 @@ def parts_of(
     """Return the parts of one file that has examples for training, validation and test; those given count first."""
     if not form.splits or (form.cut and valid):
         return train, valid, test
-    found = {name: [path] for name, path in form.splits}
-    return [*found["train"], *train[1:]], valid or found.get("valid", []), test or found.get("test", [])
+    found = {name: [path, *train[1:]] for name, path in form.splits}
+    return found["train"], valid or found.get("valid", []), test or found.get("test", [])
 
 
 def split_paths(

@@ -333,7 +333,7 @@ class Trainer:
             **{score.name: round(score.value, 3) for score in scores},
         }
         if perfect:
-            entry["perfect"] = True
+            entry["perfect"] = scores[0].count
         self.at.history.append(entry)
         self.window.clear()
         if self.saver.save() and self.world.first:

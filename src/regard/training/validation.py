@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,8 @@ MOST = 1000  # items that a validation looks at: "all" below
 FEW = 100  # items that the first one is tried on, and the fewest later
 SHARE = 0.1  # of the time between two validations that one may take
 CHEAP = 0.2  # seconds that a validation may take in any case: what depends on a clock is not decided by chance
-SURE = 2  # validations in a row at the ceiling after which training stops: one may be luck
+SURE = 2  # validations in a row at the ceiling after which training stops: one may be luck, and
+ENOUGH = 30  # items that were right in all of them together: three nodes are soon right by chance
 LASTING = 3  # validations that a warning lasts before it is logged
 FIRST = 10  # steps before the first validation
 PATIENCE = 0.4  # of a training, without a better score, after which it stops
@@ -101,16 +103,17 @@ def plateau(at: Position, count: int) -> Plateau:
     return Plateau(0, 0.0)
 
 
-def perfect(at: Position, count: int) -> bool:
-    """Return True if the last validations on all items could not have been better."""
-    last = [entry for entry in at.history if entry.get("items") == count][-SURE:]
-    return len(last) == SURE and all(entry.get("perfect") for entry in last)
+def perfect(at: Position, count: int) -> int:
+    """Return how many last validations on all items could not have been better; 0 where they are too few to be sure."""
+    whole = (entry for entry in reversed(at.history) if entry.get("items") == count)
+    last = [entry["perfect"] for entry in takewhile(lambda entry: entry.get("perfect"), whole)]
+    return len(last) if len(last) >= SURE and sum(last) >= ENOUGH else 0
 
 
 def early(at: Position, how: Training, count: int) -> str:
     """Return why a training ends before its time; "" if it does not."""
-    if how.ceiling and perfect(at, count):
-        return f"the score was perfect {SURE} times in a row"
+    if how.ceiling and (times := perfect(at, count)):
+        return f"the score was perfect {times} times in a row"
     since = plateau(at, count)
     return since.sentence if since.too_long(at, how) else ""
 
