@@ -69,7 +69,7 @@ class Task:
             raise UserError(f"--with joins models that convert or classify, and this one {self.does}: leave it out.")
         for other, name in zip(others, names, strict=True):
             if type(other.output) is not type(self.output):
-                raise UserError(f"{name} {other.does}: --with joins it with models that do the same.")
+                raise UserError(f"--with {name}: expected a model that {self.does}, found one that {other.does}.")
             self.output.refuse_other(self.passes, other.passes, other.output, name)
         self.others = tuple(others)
 

@@ -594,7 +594,7 @@ def test_nothing_possible_is_refused() -> None:
         return torch.tensor([0.5, 0.5, 0, 0, 0, 0]).log().expand(len(tokens), -1), state
 
     for how in ("greedy", "sample", "beam"):
-        with pytest.raises(UserError, match="each token allowed in row 0 probability 0"):
+        with pytest.raises(UserError, match="Row 0 has no answer: the model gives probability 0 to every token"):
             search_all(how, step, Hidden(torch.zeros(1)), [0], [3])
 
 

@@ -19,7 +19,6 @@ from regard.data.lines import Fault
 from regard.data.standard_input import kept, spooled
 from regard.data.survey import Survey
 from regard.errors import UserError
-from regard.outputs import OUTPUTS
 from regard.runs import checkpoint, checksums, folder, locations, settings, upgrade
 from regard.runs.build import Parts, form_of, load_parts, read
 from regard.runs.card import write_card
@@ -141,8 +140,7 @@ def _names(paths: Sequence[str | Path] | str | Path) -> list[str]:
 def _settings(
     data: list[str], valid: list[str], test: list[str], task: str | None, changes: Sequence[str], **how: str
 ) -> tuple[Config, dict[str, str], Survey | None]:
-    if task is not None and task not in OUTPUTS:
-        raise UserError(f"--task {task}: there is no such task, expected one of {', '.join(OUTPUTS)}.")
+    settings.refuse_unknown_task(task)
     if len(data) == 1 and config_files.is_settings(data[0]):
         config = settings.load(Path(data[0]))
         if task not in (None, config.task):
