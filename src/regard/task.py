@@ -109,7 +109,7 @@ class Task:
         numbers = [i * count // most for i in range(most)]
         return Held([held.items[i] for i in numbers], [held.rows[i] for i in numbers])
 
-    def said(self, item: Item) -> tuple[str, list[str]]:
+    def item_as_text(self, item: Item) -> tuple[str, list[str]]:
         """Return the source of an item, and what is expected, as text."""
         expected = item.expected if isinstance(item.expected, list) else []
         return self.input.text(item.example.source), [str(text) for text in expected]

@@ -99,7 +99,8 @@ def serve(
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         raise UserError(
-            f"{host}:{port} cannot be listened on: {error.strerror or error}. Give another --host or --port (0: any free)."
+            f"{host}:{port} cannot be listened on: {error.strerror or error}. "
+            "Give another --host or --port (0: any that is free)."
         ) from error
     with listening:
         # Inherited by connections: asyncio sets it only where a socket was made for TCP by name. Without it, the end of

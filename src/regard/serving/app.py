@@ -83,7 +83,7 @@ class Walls:
             return
         began, status, read, most = time.perf_counter(), 0, 0, self.limits.body
 
-        async def told(message: Message) -> None:
+        async def answer(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -110,10 +110,10 @@ class Walls:
             _refuse_larger(length, most)
             if scope["method"] == "POST":
                 self.pool.refuse_late(self.limits.deadline)
-            await self.app(scope, limited, told)
+            await self.app(scope, limited, answer)
         except Refused as refused:
             if not status:
-                await rendered(refused, scope["path"])(scope, receive, told)
+                await rendered(refused, scope["path"])(scope, receive, answer)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             self.numbers.requests.labels(route, str(status or 499)).inc()

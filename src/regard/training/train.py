@@ -197,7 +197,7 @@ def run_training(
     if world.first and config.data.test and not examples:
         raise nothing_in(config.data.test, settings.unit_of(config.input, config.task))
     if not world.first:
-        world.wait()  # for what process 0 prepares
+        world.barrier()  # for what process 0 prepares
     folder.make(run)
     with folder.locked(run) if world.first else nullcontext():
         for key, why in reasons.items():
@@ -209,7 +209,7 @@ def run_training(
             described: dict[str, bytes | Path] = {**task.files}
             described["config.yaml"] = config_files.render(locations.portable(config, run), reasons).encode()
             checksums.publish(run, described)
-            world.wait()
+            world.barrier()
         trainer = Trainer(run, prepared, progress, world)
         count, waste = sum(p.numel() for p in trainer.network.parameters()), trainer.batches.waste(0)
         progress.say(
@@ -232,7 +232,7 @@ def run_training(
         task.network.eval()
         if world.first:
             _report(model, trainer, progress, {"validation": prepared.valid} | ({"test": test} if test else {}))
-        world.wait()
+        world.barrier()
     return model
 
 
