@@ -1,4 +1,4 @@
-"""What a training needs: counted by hand, extrapolated as measured whole, near the truth, and said with a remedy."""
+"""The memory that a training needs: counted by hand, extrapolated as measured whole, near the truth, and said with a remedy."""
 
 import os
 import random

@@ -185,7 +185,7 @@ def test_the_first_piece_speaks_for_its_word() -> None:
 
 
 def pieces_of(row: Row) -> list[int]:
-    """How many sub-words each word of a row has."""
+    """Return how many sub-words each word of a row has."""
     return np.diff([*np.flatnonzero(row[1]), len(row[0])]).tolist()
 
 

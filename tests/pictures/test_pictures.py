@@ -41,7 +41,7 @@ def rendered(figure: Figure) -> np.ndarray:
 
 
 def texts(figure: Figure) -> list[Text]:
-    """What is written on a figure; matplotlib also keeps ticks beyond the ends of a colour bar, never drawn."""
+    """Return what is written on a figure; matplotlib also keeps ticks beyond the ends of a colour bar, never drawn."""
     bars = [axes for axes in figure.axes if axes.get_ylabel() == "attention weight"]
     ticks = [(tick, axes.get_ylim()) for axes in bars for tick in axes.yaxis.get_major_ticks()]
     beyond = {tick.label2 for tick, (low, high) in ticks if not low <= tick.get_loc() <= high}
