@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,26 @@ def once(shared: Path) -> Callable[[str, Callable[[Path], object]], Path]:
         return folder
 
     return get
+
+
+# Folders of tests that train, and are not about what a training needs.
+WITHOUT_FORECAST = {
+    "commands", "comparison", "exchange", "inference", "inputs", "inspection", "outputs", "runs", "serving", "text",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _without_forecast(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Half of a toy training is the trace of the memory that it will need. It is made in the tests of costs, of training,
+    of all pairs of input and output, and of all settings."""
+    if request.path.parent.name not in WITHOUT_FORECAST:
+        yield
+        return
+    from regard.training.loop import Trainer
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Trainer, "_foretell", lambda self: None)
+        yield
 
 
 @pytest.fixture(scope="session")

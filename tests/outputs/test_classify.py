@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.text import Text
 from torch.nn.functional import log_softmax
 
 import regard
 from regard.attention import Context
-from regard.commands.show import show
 from regard.data.example import Example
 from regard.errors import UserError
 from regard.inputs.input import Source
@@ -342,10 +342,22 @@ def test_every_network_trains_and_shows(tmp_path: Path, setting: list[str]) -> N
     model = regard.train(
         data, tmp_path / "run", steps=4, set=[setting[0], *small, *setting[1:], *more], task="classify", quiet=True
     )
-    assert model.predict(["good", ""])[1] == ""
+    text = "the film was good"
+    answer, empty = model.task.answers([text, ""])
+    assert sum(answer.probabilities.values()) == pytest.approx(1)
+    assert answer.label == max(answer.probabilities, key=answer.probabilities.__getitem__)
+    assert (empty.label, empty.probabilities) == ("", {})
+    exhibit = model.task.exhibit(text, None)
+    assert list(exhibit.target) == [answer.label]
+    for one in exhibit.maps:
+        weights = np.asarray(one.weights)
+        assert weights.shape[-1] == len(exhibit.source), "a column for each vector that was read"
+        assert (weights >= 0).all()
+        if one.rows == "source":
+            assert weights.sum(-1) == pytest.approx(np.ones(weights.shape[:-1]), abs=1e-5)
     for grid in (False, True):
-        assert show(model, ["the film was good"], tmp_path / "a.png", grid=grid).stat().st_size > 500
-    assert model.task.exhibit("the film was good", None).maps[0].rows in ("source", "target")
+        shown = {label.get_text() for label in model.show(text, grid=grid).findobj(Text)}
+        assert len(shown & {*exhibit.source, *text.split()}) > 2, "the words, or their parts, are named"
 
 
 def test_resumed_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

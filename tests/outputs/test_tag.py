@@ -13,11 +13,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.text import Text
 from torch.nn.functional import log_softmax
 
 import regard
 from regard.attention import Context
-from regard.commands.show import show
 from regard.data.example import Example
 from regard.data.tagged import split_words
 from regard.errors import UserError
@@ -336,9 +336,25 @@ def test_every_network_trains_and_shows(tmp_path: Path, setting: list[str]) -> N
     data = write_names(tmp_path / "data.conll", 60)
     small = [s for s in TINY if not s.startswith("model.")]
     model = regard.train(data, tmp_path / "run", steps=4, set=[setting[0], *small, *setting[1:]], quiet=True)
-    assert model.predict(["Mr Walk open", ""])[1] == ""
+    text = "Mr Walk open"
+    answer, empty = model.task.answers([text, ""])
+    known = {tag for line in data.read_text(encoding="utf-8").splitlines() if line for tag in line.split()[1:]}
+    assert model.predict([text, ""]) == [" ".join(answer.tags), ""]
+    assert len(answer.tags) == 3
+    assert {*answer.tags} <= known
+    assert all(0 < chance <= 1 for chance in answer.probabilities)
+    assert empty.tags == []
+    exhibit = model.task.exhibit(text, None)
+    assert exhibit.target == [*answer.tags]
+    for one in exhibit.maps:
+        weights = np.asarray(one.weights)
+        assert weights.shape[-1] == len(exhibit.source), "a column for each vector that was read"
+        assert (weights >= 0).all()
+        if one.rows == "source":
+            assert weights.sum(-1) == pytest.approx(np.ones(weights.shape[:-1]), abs=1e-5)
     for grid in (False, True):
-        assert show(model, ["Mr Walk open"], tmp_path / "a.png", grid=grid).stat().st_size > 500
+        shown = {label.get_text() for label in model.show(text, grid=grid).findobj(Text)}
+        assert len(shown & {*exhibit.source, *text.split()}) > 1, "the words, or their parts, are named"
 
 
 def test_resumed_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
