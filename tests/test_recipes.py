@@ -2,6 +2,7 @@
 
 import gzip
 import random
+import re
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,7 @@ def test_recipe(path: Path) -> None:
     head = path.read_text().split("task:")[0]
     assert found.data.test or "no test set" in " ".join(head.replace("#", " ").split())
     assert f"regard train recipes/{path.name} -o runs/{path.stem}" in head
-    assert "Two CPU cores:" in head
+    assert re.search(r"^# (Two CPU cores|One thread): \S", head, re.MULTILINE), "what it takes, and on what"
     assert all(name.startswith("data/") for name in found.data.train + found.data.valid + found.data.test)
 
 
