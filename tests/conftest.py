@@ -88,23 +88,26 @@ def once(shared: Path) -> Callable[[str, Callable[[Path], object]], Path]:
     return get
 
 
-# Folders of tests that train, and are not about what a training needs.
-WITHOUT_FORECAST = {
-    "commands", "comparison", "exchange", "inference", "inputs", "inspection", "outputs", "runs", "serving", "text",
-}  # fmt: skip
+# Folders of tests that train, and are about something else than the training itself.
+BESIDE = {"commands", "comparison", "exchange", "inference", "inputs", "inspection", "outputs", "serving", "text"}
 
 
 @pytest.fixture(autouse=True)
-def _without_forecast(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Half of a toy training is the trace of the memory that it will need. It is made in the tests of costs, of training,
-    of all pairs of input and output, and of all settings."""
-    if request.path.parent.name not in WITHOUT_FORECAST:
+def _quick_trainings(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Leave out what takes most of a toy training and cannot be seen in these tests: the trace of the memory that it will
+    need, and waiting until each file would survive a power cut. The tests of costs, training and runs, and those of all
+    pairs of input and output, have both."""
+    folder = request.path.parent.name
+    if folder not in BESIDE | {"runs"}:
         yield
         return
+    from regard.runs import checksums
     from regard.training.loop import Trainer
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Trainer, "_foretell", lambda self: None)
+        if folder in BESIDE:
+            patched.setattr(checksums, "sync", lambda path: None)
         yield
 
 
