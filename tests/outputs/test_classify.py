@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from matplotlib.text import Text
 from torch.nn.functional import log_softmax
 
 import regard
@@ -21,12 +20,11 @@ from regard.outputs.classify.head import pool
 from regard.outputs.classify.output import Classify, ClassifySettings
 from regard.runs.build import build
 from regard.task import Task
-from regard.training.loop import Interrupted, Trainer
 from regard.training.prepare import counts_of, learn
 from regard.training.train import settle
 from tests import test_matrix as matrix
 from tests.conftest import Regard
-from tests.outputs.tasks import config_of, digest, fresh
+from tests.outputs.tasks import check_resuming, check_shown, config_of, fresh
 
 KINDS = ["recurrent", "attentive", "transformer", "bert", "gpt", "deepsets"]
 POOLS = ["attention", "mean", "sum", "first", "last"]
@@ -347,36 +345,13 @@ def test_every_network_trains_and_shows(tmp_path: Path, setting: list[str]) -> N
     assert sum(answer.probabilities.values()) == pytest.approx(1)
     assert answer.label == max(answer.probabilities, key=answer.probabilities.__getitem__)
     assert (empty.label, empty.probabilities) == ("", {})
-    exhibit = model.task.exhibit(text, None)
-    assert list(exhibit.target) == [answer.label]
-    for one in exhibit.maps:
-        weights = np.asarray(one.weights)
-        assert weights.shape[-1] == len(exhibit.source), "a column for each vector that was read"
-        assert (weights >= 0).all()
-        if one.rows == "source":
-            assert weights.sum(-1) == pytest.approx(np.ones(weights.shape[:-1]), abs=1e-5)
-    for grid in (False, True):
-        shown = {label.get_text() for label in model.show(text, grid=grid).findobj(Text)}
-        assert len(shown & {*exhibit.source, *text.split()}) > 2, "the words, or their parts, are named"
+    check_shown(model, text, [answer.label])
 
 
 def test_resumed_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write_reviews(tmp_path / "data.tsv", 100)
     wanted = [*TINY, "model.dropout=0.3"]
-    regard.train(data, tmp_path / "whole", steps=14, set=wanted, task="classify", quiet=True)
-    with monkeypatch.context() as patched:
-        inner = Trainer._step
-
-        def step(self: Trainer) -> tuple[float, int]:
-            found = inner(self)
-            self.stop = self.at.step == 7
-            return found
-
-        patched.setattr(Trainer, "_step", step)
-        with pytest.raises(Interrupted):
-            regard.train(data, tmp_path / "parts", steps=14, set=wanted, task="classify", quiet=True)
-    regard.train(data, tmp_path / "parts", steps=14, set=wanted, task="classify", quiet=True)
-    assert digest(tmp_path / "parts") == digest(tmp_path / "whole")
+    check_resuming(tmp_path, monkeypatch, data, 14, set=wanted, task="classify")
 
 
 @pytest.mark.parametrize(

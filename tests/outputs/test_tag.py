@@ -13,7 +13,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.text import Text
 from torch.nn.functional import log_softmax
 
 import regard
@@ -26,10 +25,9 @@ from regard.inputs.sentences import Sentences
 from regard.inputs.tokens import Tokens
 from regard.outputs.tag.output import Tag, TagSettings
 from regard.task import Task
-from regard.training.loop import Interrupted, Trainer
 from regard.training.prepare import counts_of
 from tests.conftest import Regard
-from tests.outputs.tasks import config_of, digest, fresh
+from tests.outputs.tasks import check_resuming, check_shown, config_of, fresh
 
 TINY = [
     "model.width=24", "model.heads=2", "model.layers=1", "tokens.spelling_width=8", "training.budget=600",
@@ -344,36 +342,13 @@ def test_every_network_trains_and_shows(tmp_path: Path, setting: list[str]) -> N
     assert {*answer.tags} <= known
     assert all(0 < chance <= 1 for chance in answer.probabilities)
     assert empty.tags == []
-    exhibit = model.task.exhibit(text, None)
-    assert exhibit.target == [*answer.tags]
-    for one in exhibit.maps:
-        weights = np.asarray(one.weights)
-        assert weights.shape[-1] == len(exhibit.source), "a column for each vector that was read"
-        assert (weights >= 0).all()
-        if one.rows == "source":
-            assert weights.sum(-1) == pytest.approx(np.ones(weights.shape[:-1]), abs=1e-5)
-    for grid in (False, True):
-        shown = {label.get_text() for label in model.show(text, grid=grid).findobj(Text)}
-        assert len(shown & {*exhibit.source, *text.split()}) > 1, "the words, or their parts, are named"
+    check_shown(model, text, answer.tags)
 
 
 def test_resumed_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write_names(tmp_path / "data.conll", 60)
     wanted = [*TINY, "training.every=5", "tokens.unknown=0.3"]
-    regard.train(data, tmp_path / "whole", steps=12, set=wanted, quiet=True)
-    with monkeypatch.context() as patched:
-        inner = Trainer._step
-
-        def step(self: Trainer) -> tuple[float, int]:
-            found = inner(self)
-            self.stop = self.at.step == 7
-            return found
-
-        patched.setattr(Trainer, "_step", step)
-        with pytest.raises(Interrupted):
-            regard.train(data, tmp_path / "parts", steps=12, set=wanted, quiet=True)
-    regard.train(data, tmp_path / "parts", steps=12, set=wanted, quiet=True)
-    assert digest(tmp_path / "parts") == digest(tmp_path / "whole")
+    check_resuming(tmp_path, monkeypatch, data, 12, set=wanted)
 
 
 @pytest.mark.parametrize(
