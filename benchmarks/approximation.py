@@ -1,4 +1,4 @@
-"""How well the approximations approximate softmax attention: Performer against features, Linformer against columns.
+"""The error of approximations of softmax attention: Performer against features, Linformer against columns.
 
     python benchmarks/approximation.py --plot docs/pictures/approximation.png
 

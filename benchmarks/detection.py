@@ -1,4 +1,4 @@
-"""What helps DETR to learn from few pictures: the same steps with and without each setting, on generated shapes.
+"""Settings by which DETR learns from few pictures: the same steps with and without each, on generated shapes.
 
     python -m benchmarks.detection FOLDER [PICTURES [STEPS]]
 

@@ -65,7 +65,7 @@ def mark():
 
 
 def facts() -> dict[str, Any]:
-    """What a figure depends on: machine, versions, commit."""
+    """Return what a figure depends on: machine, versions, commit."""
     import torch
 
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()

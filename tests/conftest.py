@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,29 @@ def once(shared: Path) -> Callable[[str, Callable[[Path], object]], Path]:
         return folder
 
     return get
+
+
+# Folders of tests that train, and are about something else than the training itself.
+BESIDE = {"commands", "comparison", "exchange", "inference", "inputs", "inspection", "outputs", "serving", "text"}
+
+
+@pytest.fixture(autouse=True)
+def _quick_trainings(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Leave out what takes most of a toy training and cannot be seen in these tests: the trace of the memory that it will
+    need, and waiting until each file would survive a power cut. The tests of costs, training and runs, and those of all
+    pairs of input and output, have both."""
+    folder = request.path.parent.name
+    if folder not in BESIDE | {"runs"}:
+        yield
+        return
+    from regard.runs import checksums
+    from regard.training.loop import Trainer
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Trainer, "_foretell", lambda self: None)
+        if folder in BESIDE:
+            patched.setattr(checksums, "sync", lambda path: None)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -87,7 +87,7 @@ def commands(page: str) -> list[tuple[int, str]]:
 
 
 def unknown(page: str, targets: set[str], helped: Callable[[str], str | None] | None) -> list[str]:
-    """What the page's commands name that does not exist. `helped(command)` is its help, or None if there is none."""
+    """Return what the page's commands name that does not exist. `helped(command)` is its help, or None if there is none."""
     faults = []
     for number, line in commands(page):
         for part in re.split(r"&&|[|;]", re.sub(r"(^|\s)#.*", "", line)):
@@ -141,7 +141,7 @@ def test_key_figures_stand_where_they_link() -> None:
 
 
 def undrawn(software: str, command: str, picture: str) -> str | None:
-    """What is wrong with what a picture says of itself: the version that drew it, this one or an older one, and a page that has it, a script of
+    """Return what is wrong with what a picture says of itself: a version up to this one, and a page, a script of
     benchmarks/ or recipes/, or a command that exists."""
     version = re.fullmatch(r"Regard (\d+\.\d+\.\d+)", software)
     if not version or Version(version[1]) > Version(regard.__version__):

@@ -1,4 +1,4 @@
-"""What importing costs: `import regard` without torch, `import regard.attention` with nothing but torch."""
+"""The cost of importing: `import regard` without torch, `import regard.attention` with nothing but torch."""
 
 import subprocess
 import sys

@@ -1,14 +1,18 @@
-"""Every recipe is a valid config, says its command, and fits its file name."""
+"""Every recipe is a valid config, says its command, fits its file name, and describes a network that can be built."""
 
 import gzip
 import json
 import random
+import re
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from regard.runs import settings
+from regard.training import rehearsal
+from tests import test_matrix as matrix
 
 RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.yaml"))
 
@@ -20,8 +24,24 @@ def test_recipe(path: Path) -> None:
     head = path.read_text().split("task:")[0]
     assert found.data.test or "no test set" in " ".join(head.replace("#", " ").split())
     assert f"regard train recipes/{path.name} -o runs/{path.stem}" in head
-    assert "Two CPU cores:" in head
+    assert re.search(r"^# (Two CPU cores|One thread): \S", head, re.MULTILINE), "what it takes, and on what"
     assert all(name.startswith("data/") for name in found.data.train + found.data.valid + found.data.test)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_its_settings_make_a_network(path: Path, toys: Callable[[str, str], Path]) -> None:
+    """On a toy file of its kind; settings that do not go together are refused only where the network is built."""
+    config = settings.load(path)
+    data = {"train": [str(toys(config.input, config.task))], "valid": [], "test": [], "format": "", "columns": ""}
+    made = rehearsal.of_files(config.model_copy(update={"data": config.data.model_copy(update=data)}))
+    assert len(made.rows)
+    assert sum(parameter.numel() for parameter in made.task.network.parameters()) > 100
+
+
+@pytest.fixture(scope="module")
+def toys(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    folder = tmp_path_factory.mktemp("toys")
+    return lambda source, task: matrix.toy(folder, source, task)
 
 
 @pytest.mark.parametrize("name", ["languages", "answers", "summaries", "dialogue", "proteins", "conditioned"])

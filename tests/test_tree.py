@@ -9,6 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -27,6 +28,12 @@ FORBIDDEN = {
 }
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def imports(root: Path) -> dict[str, set[str]]:
     """Return the folders (and single files) of a package and which others each imports, wherever in a file it does so."""
     found: dict[str, set[str]] = {}
@@ -41,7 +48,7 @@ def _imported(path: Path, root: Path) -> set[str]:
     """Return the modules of the package that a file imports, by their full names."""
     names: set[str] = set()
     package = [root.name, *path.relative_to(root).parts[:-1]]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -73,10 +80,7 @@ def test_what_is_below_does_not_know_what_is_above(folder: str) -> None:
 
 def test_a_class_name_means_one_thing() -> None:
     counts = Counter(
-        node.name
-        for path in ROOT.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef)
+        node.name for path in ROOT.rglob("*.py") for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef)
     )
     assert {name for name, count in counts.items() if count > 1} == set()
 
@@ -168,7 +172,7 @@ def test_docstrings_say_the_result() -> None:
     """They begin with a verb or a noun phrase."""
     found = []
     for path in sorted(ROOT.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.Module):
                 words = (ast.get_docstring(node) or "").split()
                 if words and words[0] in ("What", "Whether", "How", "Which", "Where"):

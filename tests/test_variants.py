@@ -128,7 +128,7 @@ def numbers(folder: Path) -> Path:
 
 
 def train(folder: Path, name: str, path: Path, task: str, changes: list[str], until: int | None = None) -> object:
-    inner = Trainer._step
+    inner, foretell = Trainer._step, Trainer._foretell
 
     def step(self: Trainer) -> tuple[float, int]:
         found = inner(self)
@@ -136,12 +136,14 @@ def train(folder: Path, name: str, path: Path, task: str, changes: list[str], un
         return found
 
     Trainer._step = step  # type: ignore[method-assign]
+    if until is not None:  # its memory is forecast when it runs whole
+        Trainer._foretell = lambda _: None  # type: ignore[assignment, method-assign]
     try:
         return regard.train(path, folder / name, task=task, steps=STEPS, set=[*SET, *changes])
     except Interrupted:
         return None
     finally:
-        Trainer._step = inner  # type: ignore[method-assign]
+        Trainer._step, Trainer._foretell = inner, foretell  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -466,7 +466,7 @@ class Mutations:
 
 
 class Memory:
-    """What this process takes from now on."""
+    """The memory that this process takes from now on."""
 
     def __init__(self) -> None:
         Path("/proc/self/clear_refs").write_text("5")  # the peak is counted anew

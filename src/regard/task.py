@@ -69,7 +69,7 @@ class Task:
             raise UserError(f"--with joins models that convert or classify, and this one {self.does}: leave it out.")
         for other, name in zip(others, names, strict=True):
             if type(other.output) is not type(self.output):
-                raise UserError(f"{name} {other.does}: --with joins it with models that do the same.")
+                raise UserError(f"--with {name}: expected a model that {self.does}, found one that {other.does}.")
             self.output.refuse_other(self.passes, other.passes, other.output, name)
         self.others = tuple(others)
 
@@ -109,7 +109,7 @@ class Task:
         numbers = [i * count // most for i in range(most)]
         return Held([held.items[i] for i in numbers], [held.rows[i] for i in numbers])
 
-    def said(self, item: Item) -> tuple[str, list[str]]:
+    def item_as_text(self, item: Item) -> tuple[str, list[str]]:
         """Return the source of an item, and what is expected, as text."""
         expected = item.expected if isinstance(item.expected, list) else []
         return self.input.text(item.example.source), [str(text) for text in expected]

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.attention import attend, causal, masks
+from regard.attention.equation import rule_of
 from regard.attention.normalisers import exponential, mean, none, relu, sigmoid, softmax
 from regard.attention.positions import Decay
 from regard.attention.scores import Additive, Content, dot, uniform
@@ -188,3 +189,11 @@ def test_refusals_in_one_sentence(change: dict[str, object], sentence: str) -> N
 def test_infinite_queries_are_not_mistaken_for_nan() -> None:
     q = torch.full((1, 2), 3e38)
     assert attend(q, torch.zeros(2, 2), torch.ones(2, 2))[0].isfinite().all()
+
+
+def test_the_rule_of_a_mask_is_the_same_in_every_form() -> None:
+    where, dense = torch.arange(4), torch.ones(4, 4, dtype=torch.bool)
+    for form in (causal, causal.on(where, where), masks.QueryMask(causal, where)):
+        assert rule_of(form) is causal
+    assert rule_of(dense) is dense
+    assert rule_of(None) is None

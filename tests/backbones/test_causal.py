@@ -1,4 +1,4 @@
-"""What holds for every network that only looks back: no future leaks, and cuts, padding and company change nothing."""
+"""Invariants of every network that only looks back: no future leaks, and cuts, padding and company change nothing."""
 
 from collections.abc import Callable
 from functools import partial

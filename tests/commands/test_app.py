@@ -511,9 +511,9 @@ def test_classifiers_that_answer_together(cli: Regard, letters: Path, tmp_path: 
     assert one != two
     assert both == pytest.approx({name: (one[name] + two[name]) / 2 for name in one}, abs=1e-4)
     cli.run("predict", "one", "good", "--with", letters / "run", code=1)
-    assert "run converts texts: --with joins it with models that do the same." in cli.said
+    assert "run: expected a model that labels texts, found one that converts texts." in cli.said
     cli.run("predict", letters / "run", "good", "--with", "one", code=1)
-    assert "one labels texts: --with joins it with models that do the same." in cli.said
+    assert "--with one: expected a model that converts texts, found one that labels texts." in cli.said
     (tmp_path / "labels.tsv").write_text("".join(rows).replace("bad\t", "worse\t"), encoding="utf-8")
     regard.train("labels.tsv", "three", task="classify", steps=1, set=["training.warmup=0"], quiet=True)
     cli.run("predict", "one", "good", "--with", "three", code=1)

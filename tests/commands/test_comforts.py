@@ -1,4 +1,4 @@
-"""What saves a newcomer a search: nothing overwritten, resuming by folder, files, short hints, and one screen of facts."""
+"""Comforts that save a newcomer a search: nothing overwritten, resuming by folder, files, short hints, and one screen of facts."""
 
 import json
 import os

@@ -30,7 +30,7 @@ ORDER_FORMS = tuple(Form(locale, "y MMMM d", "y MMMM d") for locale in ("de", "f
 
 
 def as_slips_leave_it(text: str) -> str:
-    """What remains of a text whatever the slips did to case, commas and spaces."""
+    """Return what remains of a text whatever the slips did to case, commas and spaces."""
     return " ".join(re.sub("[,،]", " ", text.casefold()).split())
 
 

@@ -26,7 +26,7 @@ UNWRITABLE = ("fran\\udce7ais", "not UTF-8", "rename")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a fault is caused: an empty folder, and trained runs that are only read."""
+    """The place where a fault is caused: an empty folder, and trained runs that are only read."""
 
     folder: Path
     letters: Path

@@ -392,7 +392,7 @@ class Reached(Exception):
 
 @dataclass
 class Seen:
-    """What a command came to: whether it is sound, what it says, and the settings of a training."""
+    """The outcome of a command: whether it is sound, what it says, and the settings of a training."""
 
     sound: bool
     said: str
@@ -401,7 +401,7 @@ class Seen:
 
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What a training was about to use, when it is stopped; memory is not tried."""
+    """Return what a training was about to use when it is stopped; memory is not tried."""
     reached: list[Any] = []
 
     def stop(_: object, run: object, prepared: Any, *__: object) -> None:

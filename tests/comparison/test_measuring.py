@@ -1,4 +1,4 @@
-"""What is measured of one run: for outputs whose answers are sequences, labels of units, or likelihoods."""
+"""Measures of one run: for outputs whose answers are sequences, labels of units, or likelihoods."""
 
 import math
 from collections import Counter

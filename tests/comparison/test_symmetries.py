@@ -1,4 +1,4 @@
-"""Which architecture commutes with which change (catalogue C25)."""
+"""Architectures, and the changes that they commute with (catalogue C25)."""
 
 from regard.comparison.symmetries import SAME, as_table, symmetries
 

@@ -1,4 +1,4 @@
-"""What a training needs: counted by hand, extrapolated as measured whole, near the truth, and said with a remedy."""
+"""The memory that a training needs: counted by hand, extrapolated as measured whole, near the truth, and said with a remedy."""
 
 import os
 import random
@@ -148,7 +148,8 @@ def test_too_much_is_said_with_a_remedy(tmp_path: Path, monkeypatch: pytest.Monk
     small_machine(monkeypatch)
     found = checking.check([str(data)], [])[0]
     assert re.search(
-        r"(?m)more than the 0.21 GB of this machine: --set training.budget=\d+ training.accumulate=2\.?$", found
+        r"(?m)more than the 0.21 GB of this machine \(.* for the program\): --set training.budget=\d+ training.accumulate=2\.?$",
+        found,
     )
 
 

@@ -75,7 +75,7 @@ def toy_task(folder: Path, source: str, output: str, changes: list[str]) -> tupl
 
 
 def counted(task: Task, batch: Any) -> int:
-    """What torch counts, of which two faults are mended: it takes a convolution in groups for a whole one where it is
+    """Return the count of torch, of which two faults are mended: it takes a convolution in groups for a whole one where it is
     differentiated by its weights, and does not see products that are added to a tensor in place."""
 
     def backward(gradient: Any, x: Any, weight: Any, *rest: Any, **_: Any) -> int:

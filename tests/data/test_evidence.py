@@ -1,4 +1,4 @@
-"""What recognition rests on: bytes, pieces of long lines, far lines, headers, columns; and how often it is right."""
+"""The evidence that recognition rests on: bytes, pieces of long lines, far lines, headers, columns; and how often it is right."""
 
 import builtins
 import gzip

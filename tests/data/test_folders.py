@@ -53,6 +53,14 @@ def test_splits_are_found_behind_a_single_folder_and_lead_into_archives(data: Pa
     assert all(Path(leaf).is_file() for leaf in leaf_files(found["train"]))
 
 
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    """One that is called as a part of the data is, beside two such folders, must not become a part."""
+    tree = tree_of(fill(tmp_path / "x", "train/a/1", "val/a/2", "test"))
+    assert tree is not None
+    assert tree.folders == ["train", "val"]
+    assert splits_in(tmp_path / "x").keys() == {"train", "valid"}
+
+
 def test_a_single_folder_around_classes_is_no_class(tmp_path: Path) -> None:
     tree = tree_of(fill(tmp_path / "x", "all/a/1", "all/b/2", "all/b/deep/3"))
     assert tree is not None

@@ -1,4 +1,4 @@
-"""What is stored comes back, and damage is noticed."""
+"""Stored rows come back, and damage is noticed."""
 
 import json
 import re

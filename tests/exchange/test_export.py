@@ -48,7 +48,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Model]:
 
 
 def theirs(folder: Path, kind: str) -> tuple[Any, Any]:
-    """What transformers makes of an exported folder: the model and the tokenizer."""
+    """Return what transformers makes of an exported folder: the model and the tokenizer."""
     import transformers
 
     model = getattr(transformers, kind).from_pretrained(folder).eval()

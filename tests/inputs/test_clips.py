@@ -210,7 +210,7 @@ OPEN = {name: each for name, each in INPUTS.items() if issubclass(each, Opens)}
 
 @pytest.mark.parametrize("input", OPEN.values(), ids=OPEN)
 def test_a_refused_media_type_is_not_repeated(input: Any) -> None:
-    """What a request sent never stands in the answer of a server."""
+    """The words of a request never stand in the answer of a server."""
     with pytest.raises(UserError, match="The media type does not fit this model") as refused:
         input.open(input.__new__(input), b"", "text/<script>")
     assert "script" not in str(refused.value)

@@ -167,7 +167,7 @@ def choose_example(driver: Chrome, index: int) -> None:
 
 
 def lit(driver: Chrome, side: str) -> list[float]:
-    """How strongly each word of a line is lit, as the browser shows it."""
+    """Return how strongly each word of a line is lit, as the browser shows it."""
     script = (
         "return [...arguments[0].querySelectorAll('.word')].map(w => Number(getComputedStyle(w, '::before').opacity))"
     )

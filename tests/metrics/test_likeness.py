@@ -45,6 +45,11 @@ def test_precision_and_recall_equal_loops_over_all_pairs() -> None:
     assert 0 < np.mean(by_loops(made, real)) < 1
 
 
+def test_reach_ends_behind_the_neighbour_that_sets_it() -> None:
+    manifold = np.array([[0.0], [0.7], [1.6]])
+    assert reached(np.array([[-0.7], [-0.71], [2.5], [2.51]]), manifold, 1).tolist() == [True, False, True, False]
+
+
 def test_diversity_of_one_thing_again_and_again_is_zero() -> None:
     real = drawn(1)
     assert diversity(np.repeat(real[:1], 20, 0), real) == pytest.approx(0, abs=1e-5)

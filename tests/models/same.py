@@ -1,4 +1,4 @@
-"""What comparisons with other people's models share."""
+"""Parts that comparisons with other people's models share."""
 
 import torch
 from torch import Tensor, nn

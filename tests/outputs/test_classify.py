@@ -13,7 +13,6 @@ from torch.nn.functional import log_softmax
 
 import regard
 from regard.attention import Context
-from regard.commands.show import show
 from regard.data.example import Example
 from regard.errors import UserError
 from regard.inputs.input import Source
@@ -21,12 +20,11 @@ from regard.outputs.classify.head import pool
 from regard.outputs.classify.output import Classify, ClassifySettings
 from regard.runs.build import build
 from regard.task import Task
-from regard.training.loop import Interrupted, Trainer
 from regard.training.prepare import counts_of, learn
 from regard.training.train import settle
 from tests import test_matrix as matrix
 from tests.conftest import Regard
-from tests.outputs.tasks import config_of, digest, fresh
+from tests.outputs.tasks import check_resuming, check_shown, config_of, fresh
 
 KINDS = ["recurrent", "attentive", "transformer", "bert", "gpt", "deepsets"]
 POOLS = ["attention", "mean", "sum", "first", "last"]
@@ -342,29 +340,18 @@ def test_every_network_trains_and_shows(tmp_path: Path, setting: list[str]) -> N
     model = regard.train(
         data, tmp_path / "run", steps=4, set=[setting[0], *small, *setting[1:], *more], task="classify", quiet=True
     )
-    assert model.predict(["good", ""])[1] == ""
-    for grid in (False, True):
-        assert show(model, ["the film was good"], tmp_path / "a.png", grid=grid).stat().st_size > 500
-    assert model.task.exhibit("the film was good", None).maps[0].rows in ("source", "target")
+    text = "the film was good"
+    answer, empty = model.task.answers([text, ""])
+    assert sum(answer.probabilities.values()) == pytest.approx(1)
+    assert answer.label == max(answer.probabilities, key=answer.probabilities.__getitem__)
+    assert (empty.label, empty.probabilities) == ("", {})
+    check_shown(model, text, [answer.label])
 
 
 def test_resumed_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write_reviews(tmp_path / "data.tsv", 100)
     wanted = [*TINY, "model.dropout=0.3"]
-    regard.train(data, tmp_path / "whole", steps=14, set=wanted, task="classify", quiet=True)
-    with monkeypatch.context() as patched:
-        inner = Trainer._step
-
-        def step(self: Trainer) -> tuple[float, int]:
-            found = inner(self)
-            self.stop = self.at.step == 7
-            return found
-
-        patched.setattr(Trainer, "_step", step)
-        with pytest.raises(Interrupted):
-            regard.train(data, tmp_path / "parts", steps=14, set=wanted, task="classify", quiet=True)
-    regard.train(data, tmp_path / "parts", steps=14, set=wanted, task="classify", quiet=True)
-    assert digest(tmp_path / "parts") == digest(tmp_path / "whole")
+    check_resuming(tmp_path, monkeypatch, data, 14, set=wanted, task="classify")
 
 
 @pytest.mark.parametrize(

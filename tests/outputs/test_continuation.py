@@ -34,7 +34,7 @@ from regard.text.stream import Growing
 from regard.text.tokenizer import END, UNKNOWN, Tokenizer
 from regard.training.prepare import counts_of
 from regard.training.split import Split, examples_of, survey
-from tests.outputs.tasks import config_of, fresh
+from tests.outputs.tasks import check_resuming, config_of, fresh
 from tests.outputs.tasks import lines as pairs
 
 KINDS = ["gpt", "recurrent", "transformer-xl"]
@@ -453,26 +453,9 @@ def test_evaluate_show_and_check(trained: Path, capsys: pytest.CaptureFixture[st
     assert "FAIL" not in report
 
 
-def test_resumed_equals_uninterrupted(tmp_path: Path) -> None:
-    from regard.training.loop import Interrupted, Trainer
-
+def test_resumed_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = write_text(tmp_path / "text.txt", 60)
-    how = [*TINY, "training.every=4", "training.average=1"]
-    whole = regard.train(text, tmp_path / "whole", steps=8, set=how, quiet=True)
-    step = Trainer._step
-
-    def stopping(self: Trainer) -> tuple[float, int]:
-        found = step(self)
-        self.stop = self.at.step == 5
-        return found
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "_step", stopping)
-        with pytest.raises(Interrupted):
-            regard.train(text, tmp_path / "parts", steps=8, set=how, quiet=True)
-    parts = regard.train(text, tmp_path / "parts", steps=8, set=how, quiet=True)
-    for name, weight in whole.network.state_dict().items():
-        assert torch.equal(weight, parts.network.state_dict()[name]), name
+    check_resuming(tmp_path, monkeypatch, text, 9, set=[*TINY, "training.every=4", "training.average=1"])
 
 
 @pytest.mark.parametrize(

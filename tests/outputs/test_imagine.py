@@ -306,7 +306,7 @@ def test_near_between_and_a_sheet_of_new_pictures(vae: Any, gan: Any, tmp_path: 
     ("name", "wish", "said"),
     [
         ("vae", {"n": 0}, "n is 0, expected 1 to 10,000"),
-        ("vae", {"n": 4}, "New pictures need a file: give"),
+        ("vae", {"n": 4}, "name a file for them"),
         ("vae", {"n": 4, "label": "lying"}, "codes of an autoencoder belong to no class"),
         ("vae", {"near": "nowhere.png"}, "nowhere.png cannot be read"),
         ("vae", {"near": ""}, "found an empty name"),

@@ -17,7 +17,6 @@ from torch.nn.functional import log_softmax
 
 import regard
 from regard.attention import Context
-from regard.commands.show import show
 from regard.data.example import Example
 from regard.data.tagged import split_words
 from regard.errors import UserError
@@ -26,10 +25,9 @@ from regard.inputs.sentences import Sentences
 from regard.inputs.tokens import Tokens
 from regard.outputs.tag.output import Tag, TagSettings
 from regard.task import Task
-from regard.training.loop import Interrupted, Trainer
 from regard.training.prepare import counts_of
 from tests.conftest import Regard
-from tests.outputs.tasks import config_of, digest, fresh
+from tests.outputs.tasks import check_resuming, check_shown, config_of, fresh
 
 TINY = [
     "model.width=24", "model.heads=2", "model.layers=1", "tokens.spelling_width=8", "training.budget=600",
@@ -185,7 +183,7 @@ def test_the_first_piece_speaks_for_its_word() -> None:
 
 
 def pieces_of(row: Row) -> list[int]:
-    """How many sub-words each word of a row has."""
+    """Return how many sub-words each word of a row has."""
     return np.diff([*np.flatnonzero(row[1]), len(row[0])]).tolist()
 
 
@@ -336,28 +334,21 @@ def test_every_network_trains_and_shows(tmp_path: Path, setting: list[str]) -> N
     data = write_names(tmp_path / "data.conll", 60)
     small = [s for s in TINY if not s.startswith("model.")]
     model = regard.train(data, tmp_path / "run", steps=4, set=[setting[0], *small, *setting[1:]], quiet=True)
-    assert model.predict(["Mr Walk open", ""])[1] == ""
-    for grid in (False, True):
-        assert show(model, ["Mr Walk open"], tmp_path / "a.png", grid=grid).stat().st_size > 500
+    text = "Mr Walk open"
+    answer, empty = model.task.answers([text, ""])
+    known = {tag for line in data.read_text(encoding="utf-8").splitlines() if line for tag in line.split()[1:]}
+    assert model.predict([text, ""]) == [" ".join(answer.tags), ""]
+    assert len(answer.tags) == 3
+    assert {*answer.tags} <= known
+    assert all(0 < chance <= 1 for chance in answer.probabilities)
+    assert empty.tags == []
+    check_shown(model, text, answer.tags)
 
 
 def test_resumed_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write_names(tmp_path / "data.conll", 60)
     wanted = [*TINY, "training.every=5", "tokens.unknown=0.3"]
-    regard.train(data, tmp_path / "whole", steps=12, set=wanted, quiet=True)
-    with monkeypatch.context() as patched:
-        inner = Trainer._step
-
-        def step(self: Trainer) -> tuple[float, int]:
-            found = inner(self)
-            self.stop = self.at.step == 7
-            return found
-
-        patched.setattr(Trainer, "_step", step)
-        with pytest.raises(Interrupted):
-            regard.train(data, tmp_path / "parts", steps=12, set=wanted, quiet=True)
-    regard.train(data, tmp_path / "parts", steps=12, set=wanted, quiet=True)
-    assert digest(tmp_path / "parts") == digest(tmp_path / "whole")
+    check_resuming(tmp_path, monkeypatch, data, 12, set=wanted)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def rendered(figure: Figure) -> np.ndarray:
 
 
 def texts(figure: Figure) -> list[Text]:
-    """What is written on a figure; matplotlib also keeps ticks beyond the ends of a colour bar, never drawn."""
+    """Return what is written on a figure; matplotlib also keeps ticks beyond the ends of a colour bar, never drawn."""
     bars = [axes for axes in figure.axes if axes.get_ylabel() == "attention weight"]
     ticks = [(tick, axes.get_ylim()) for axes in bars for tick in axes.yaxis.get_major_ticks()]
     beyond = {tick.label2 for tick, (low, high) in ticks if not low <= tick.get_loc() <= high}
@@ -218,7 +218,13 @@ def test_dollar_signs_and_backslashes_are_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [0.0, 2.5, -1.0])
 def test_constant_weights_can_be_drawn(value: float) -> None:
-    rendered(pictures.alignment(np.full((2, 2), value), ["a", "b"], ["c", "d"]))
+    figure = pictures.alignment(np.full((2, 2), value), ["a", "b"], ["c", "d"])
+    (image,) = figure.axes[0].images
+    low, high = image.get_clim()
+    assert low <= value <= high
+    assert low < high, "a scale of no width has no colours"
+    assert len(np.unique(image.to_rgba(image.get_array()).reshape(4, 4), axis=0)) == 1, "all cells look alike"
+    assert len(np.unique(rendered(figure).reshape(-1, 4), axis=0)) > 2, "cells, ground and letters are drawn"
 
 
 @pytest.mark.parametrize(

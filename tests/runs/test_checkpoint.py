@@ -89,7 +89,7 @@ def test_a_fresh_process_comes_to_the_same_end(place: Path, pairs: Path, tmp_pat
 
 
 def test_with_n_grams_too(pairs: Path, tmp_path: Path) -> None:
-    """What is forgotten in a step, and which n-grams are frequent enough, is the same after a pause."""
+    """The n-grams that are forgotten in a step, and those that are frequent enough, are the same after a pause."""
     runs = ["model.ngrams=3", "model.buckets=100"]
     torture.train(pairs, tmp_path / "whole", settings=runs)
     assert torture.train(pairs, tmp_path / "parts", settings=runs, at={17: torture.stop}) == "interrupted"
@@ -213,7 +213,7 @@ def test_vocabularies_and_tokens_are_made_once(
 
 
 def _prepared(run: Path) -> dict[str, bytes]:
-    """What was learned, and the stored rows of both sides."""
+    """Return what was learned, and the stored rows of both sides."""
     files = [run / name for name in torture.VOCABULARIES]
     files += [path for path in (run / "cache").rglob("*") if path.is_file()]
     return {str(path.relative_to(run)): path.read_bytes() for path in files}

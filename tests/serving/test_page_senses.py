@@ -66,7 +66,7 @@ def dropped(driver: Chrome, path: Path) -> None:
 
 
 def asked(driver: Chrome) -> tuple[bytes, str]:
-    """What the page has sent."""
+    """Return what the page has sent."""
     found = driver.execute_script("return live.desks[0].asked.input")
     return base64.b64decode(found["content"]), found["media_type"]
 

@@ -46,7 +46,7 @@ def recording() -> bytes:
 
 
 def expected(runs: Path, run: str, content: bytes, suffix: str) -> dict[str, Any]:
-    """What `regard predict --json` says of a file."""
+    """Return what `regard predict --json` says of a file."""
     path = runs / f"asked{suffix}"
     path.write_bytes(content)
     model = regard.load(runs / run)

@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import json
+import math
 import os
 import random
 import shutil
@@ -421,10 +422,14 @@ def reload_that_fails(server: Server, run: Path) -> None:
     [
         ({"runs": [Path("none")]}, "is not a run folder"),
         ({"engine": "steam"}, "expected one of torch"),
-        ({"port": 99999}, "port is 0 to 65535"),
+        ({"port": 99999}, "port is 99999, expected 0 to 65535"),
+        ({"workers": 0}, "workers is 0, expected 1 or more"),
+        ({"queue": -1}, "queue is -1, expected 1 or more"),
+        ({"deadline": 0.0}, "deadline is 0, expected more than 0 seconds"),
+        ({"deadline": math.nan}, "deadline is nan, expected more than 0 seconds"),
         ({"languages": "en"}, "expected two codes"),
         ({"token_file": Path("none")}, "cannot be read"),
-        ({"runs": [OLD / "tag", OLD / "tag"]}, "named twice"),
+        ({"runs": [OLD / "tag", OLD / "tag"]}, "tag is named twice, expected each run once"),
         ({"host": "203.0.113.1"}, "cannot be listened on"),
     ],
 )

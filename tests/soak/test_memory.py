@@ -17,7 +17,7 @@ pytestmark = [
 
 
 def test_a_corpus_larger_than_memory_trains(tmp_path: Path) -> None:
-    """What a small corpus needs, and a quarter of the large corpus more: that is all the memory there is."""
+    """Memory is limited to what a small corpus needs, and a quarter of the large corpus more."""
     small, large = (corpora.write_corpus(tmp_path / str(pairs), pairs, 25) for pairs in (20_000, 1_200_000))
     text = (large.parent / "train.tsv").stat().st_size
     before, _ = corpora.train(small)

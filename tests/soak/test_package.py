@@ -14,7 +14,7 @@ pytestmark = pytest.mark.soak
 
 
 def run(*command: object, folder: Path) -> str:
-    """What a command prints in a folder, without this project's sources on the path."""
+    """Return what a command prints in a folder, without this project's sources on the path."""
     plain = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     done = subprocess.run(
         [*map(str, command)], cwd=folder, env=plain, capture_output=True, text=True, timeout=1800, check=False

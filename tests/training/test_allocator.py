@@ -1,4 +1,4 @@
-"""What a step frees is not fetched again from the system by the next: counted in page faults, in a process of its own."""
+"""Memory that a step frees is not fetched again from the system by the next: counted in page faults, in a process of its own."""
 
 import os
 import platform

@@ -84,7 +84,7 @@ Trainer._step = step
 
 @pytest.fixture(scope="session")
 def alone(once: Once) -> Path:
-    """What one process does: the losses of 200 steps, and a run of 20; tests only read it."""
+    """Return what one process does: the losses of 200 steps, and a run of 20; tests only read it."""
 
     def make(folder: Path) -> None:
         pairs = write_pairs(folder / "pairs.tsv")

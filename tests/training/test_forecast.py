@@ -1,4 +1,4 @@
-"""What a training was planned to take, and what it took: said at its end."""
+"""The forecast of a training and what it took, said at its end."""
 
 import re
 

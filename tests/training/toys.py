@@ -39,7 +39,7 @@ def in_part(kind: Kind) -> Kind:
 
 
 class Target(NamedTuple):
-    """What is wanted of each frame, (batch, n), the mark of each, and True where a frame has one."""
+    """The target of each frame, (batch, n), the mark of each, and True where a frame has one."""
 
     wanted: Tensor
     marks: Tensor

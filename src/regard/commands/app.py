@@ -79,8 +79,8 @@ for name, (command, short_help) in COMMANDS.items():
     app.command(name, short_help=short_help)(command)
 
 
-def told(message: Warning | str, *_: object, **__: object) -> None:
-    """A warning of Python's as a sentence, without the place in the code that gave it."""
+def show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Show a warning of Python's as a sentence, without the place in the code that gave it."""
     say(f"regard: {message}")
 
 
@@ -119,7 +119,7 @@ def _run(arguments: list[str]) -> int:
         command._main_shell_completion({}, "regard", COMPLETION)
     try:  # `app()` would answer a closed pipe itself, with exit code 1
         with warnings.catch_warnings(), command.make_context("regard", spread(arguments)) as context:
-            warnings.showwarning = told
+            warnings.showwarning = show_warning
             command.invoke(context)
     except typer.Exit as leave:
         return int(leave.exit_code)

@@ -90,7 +90,7 @@ def check_data(
         parts = {name: list(getattr(config.data, name)) for name in SETS}
         form, reads = form_of(config, parts["train"]), OUTPUTS[config.task].reads
     else:
-        _refuse_unknown(task)
+        settings.refuse_unknown_task(task)
         reading = reading_of(changes, **how._asdict())
         parts = dict(zip(SETS, map(list, choose.split_paths(data, valid, test)), strict=True))
         format, columns = reading.get("format", ""), reading.get("columns", "")
@@ -115,11 +115,6 @@ def check_data(
         return f"{heading}{report.render()}{_rehearsed(data, valid, test, task, changes, how)}", True
     except UserError as error:
         return f"{heading}{report.render()}\n\n`regard train` would stop: {error}", False
-
-
-def _refuse_unknown(task: str | None) -> None:
-    if task is not None and task not in OUTPUTS:
-        raise UserError(f"--task {task}: there is no such task, expected one of {', '.join(OUTPUTS)}.")
 
 
 def _read(paths: Sequence[Path | str], form: Format, report: OnFault, encoding: str) -> Iterable[Example[Any, Any]]:

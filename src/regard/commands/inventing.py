@@ -63,7 +63,7 @@ def invent(model: Model, wish: Wish, path: Path | None, out: TextIO, *, as_json:
             path.write_text(lines, encoding="utf-8")
         return
     if path is None:
-        raise UserError("New pictures need a file: give -o new.png.")
+        raise UserError("Pictures cannot be printed: name a file for them, such as -o new.png.")
     out.write(f"{pictures.tile_sheet([one for one in shown if one is not None], path)}\n")
 
 

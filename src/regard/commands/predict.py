@@ -199,7 +199,7 @@ def predict(
             own, first = some[start:end], number + start
             faults = [_fault(model, text, changes) for text in own] if say else [""] * len(own)
             lines = list(_answered(model, own, faults, first, changes, with_score=with_score, as_json=as_json))
-            for line in (line for lines in world.gathered(lines) for line in lines):
+            for line in (line for lines in world.gather(lines) for line in lines):
                 out.write(line + "\n")
             out.flush()
             for place, why in enumerate(faults, first + 1):
@@ -294,5 +294,5 @@ def _known_to_all(chunks: Chunks, world: World) -> Chunks:
     if world.size == 1:
         yield from chunks
         return
-    while (chunk := world.said(next(chunks, None) if world.first else None)) is not None:
+    while (chunk := world.broadcast(next(chunks, None) if world.first else None)) is not None:
         yield chunk

@@ -31,7 +31,8 @@ def names_of(runs: Sequence[Path]) -> dict[str, str]:
         names = ["/".join(path.parts[-depth:]) for path in paths]
         if len({*names}) == len(names):
             return {name: str(path) for name, path in zip(names, paths, strict=True)}
-    raise UserError("The same run was named twice.")
+    twice = next(path for path in paths if paths.count(path) > 1)
+    raise UserError(f"{twice} is named twice, expected each run once: leave one out.")
 
 
 def models_and_folders(given: Sequence[Path]) -> tuple[dict[str, str], tuple[Path, ...]]:
@@ -41,7 +42,7 @@ def models_and_folders(given: Sequence[Path]) -> tuple[dict[str, str], tuple[Pat
     folders = tuple(Path(path) for path in given if Path(path).is_dir() and not is_run(Path(path)))
     for folder in folders:
         if not Browser((folder,), {}).found():
-            raise UserError(f"{folder} is no run folder and holds none: expected what `regard train` wrote.")
+            raise UserError(f"{folder} is not a run folder and holds none: expected what `regard train` wrote.")
     return names_of([path for path in given if Path(path) not in folders]), folders
 
 
@@ -85,14 +86,22 @@ def serve(
     if engine not in ENGINES:
         raise UserError(f"--engine is {engine!r}, expected one of {', '.join(ENGINES)}.")
     workers = min(WORKERS, cores()) if workers is None else workers
-    if not 0 <= port < 65536 or workers < 1 or queue < 1 or deadline <= 0:
-        raise UserError("--port is 0 to 65535, --workers and --queue at least 1, and --deadline more than 0 seconds.")
+    if not 0 <= port < 65536:
+        raise UserError(f"--port is {port}, expected 0 to 65535.")
+    for option, count in (("--workers", workers), ("--queue", queue)):
+        if count < 1:
+            raise UserError(f"{option} is {count}, expected 1 or more.")
+    if not deadline > 0:  # nan, too
+        raise UserError(f"--deadline is {deadline:g}, expected more than 0 seconds.")
     named, browsed = models_and_folders(runs)
     tokens, pair = tokens_of(token_file), languages_in(languages)
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        raise UserError(f"{host}:{port} cannot be listened on: {error.strerror or error}.") from error
+        raise UserError(
+            f"{host}:{port} cannot be listened on: {error.strerror or error}. "
+            "Give another --host or --port (0: any that is free)."
+        ) from error
     with listening:
         # Inherited by connections: asyncio sets it only where a socket was made for TCP by name. Without it, the end of
         # an answer waits for the client's delayed acknowledgement, 40 ms.

@@ -16,14 +16,14 @@ class Machine(Section):
     """Devices that train together. Rates are those of the data sheet; `efficiency` is the share of them that a training
     reaches, from its worst to its best."""
 
-    name: str = Field("own", description="how it is called")
+    name: str = Field("own", description="name of the machine")
     devices: int = Field(1, ge=1, le=10**6, description="processors that train together, a process for each")
     teraflops: float = Field(gt=0, description="10¹² operations a second of a device in float32")
     half: float | None = Field(None, gt=0, description="the same in bfloat16; empty: it has no kernels for it")
     gigabytes: float = Field(gt=0, description="memory of a device")
     watts: float | None = Field(None, gt=0, description="power of a device under load")
-    price: float | None = Field(None, ge=0, description="of a device for an hour")
-    currency: str = Field("", description="of the price")
+    price: float | None = Field(None, ge=0, description="price of a device for an hour")
+    currency: str = Field("", description="currency of the price")
     efficiency: tuple[float, float] = Field((0.2, 0.5), description="share of the rate that is reached, from … to …")
 
     def rate(self, precision: str) -> float:

@@ -67,11 +67,12 @@ class Need:
 
     def sentence(self, how: Training) -> str:
         """Say what is needed, and what to do if that is more than there is."""
-        total, model, batch = (gigabytes(count) for count in (self.total, self.model, self.batch))
-        said = f"training needs about {total} of memory: {model} for weights and optimiser, {batch} for a batch"
-        if self.total <= self.there:
-            return said
-        return f"{said}, which is more than the {gigabytes(self.there)} of this machine: {self.remedy(how)}"
+        total, model, batch, program = map(gigabytes, (self.total, self.model, self.batch, self.program))
+        needs = f"training needs about {total} of memory"
+        if self.total > self.there:
+            needs += f", more than the {gigabytes(self.there)} of this machine"
+        parts = f"{model} for weights and optimiser, {batch} for a batch, {program} for the program"
+        return f"{needs} ({parts})" + (f": {self.remedy(how)}" if self.total > self.there else "")
 
     def remedy(self, how: Training) -> str:
         """Return settings that make it fit, or bring it nearer."""

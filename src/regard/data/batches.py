@@ -42,8 +42,6 @@ class Batches:
         budget: int,
         seed: int,
         costs: Sequence[float] | None = None,
-        *,
-        shuffle: bool = True,
     ) -> None:
         if budget < 1:
             raise UserError(f"The token budget of a batch is {budget}, expected at least 1.")
@@ -56,7 +54,6 @@ class Batches:
         self._lengths = _weighted(counts if counts.dtype == np.int32 else counts.astype(np.int64), costs)
         self._budget = budget
         self._seed = seed
-        self._shuffle = shuffle
         self._cached: tuple[int, list[Rows]] | None = None
 
     @property
@@ -65,8 +62,6 @@ class Batches:
 
     def order(self, epoch: int) -> list[Rows]:
         """Return the batches of an epoch, each an array of row numbers; every row is in exactly one."""
-        if not self._shuffle:
-            epoch = 0  # every epoch is the same
         if self._cached is None or self._cached[0] != epoch:
             self._cached = epoch, self._make(epoch)
         return self._cached[1]
@@ -111,16 +106,14 @@ class Batches:
     def _make(self, epoch: int) -> list[Rows]:
         rows = len(self._lengths)
         generator = np.random.default_rng([self._seed, epoch])
-        ordered = generator.permutation(rows) if self._shuffle else np.arange(rows)
+        ordered = generator.permutation(rows)
         # Sorting is stable, so rows of equal lengths stay in their shuffled order.
         # The width of the bands and the direction vary, or rows of rare lengths would meet in the same batch each time.
-        wide, backwards = (generator.uniform(1, 3), generator.random() < 0.5) if self._shuffle else (2.0, False)
+        wide, backwards = generator.uniform(1, 3), generator.random() < 0.5
         ordered = ordered[_by_length(self._lengths[ordered], wide * self._budget)]
         ordered = ordered[::-1] if backwards else ordered
         batches = _cut(ordered, self._lengths[ordered], self._budget)
-        if self._shuffle:
-            batches = [batches[index] for index in generator.permutation(len(batches))]
-        return batches
+        return [batches[index] for index in generator.permutation(len(batches))]
 
 
 def _weighted(counts: NDArray[Any], costs: Sequence[float] | None) -> NDArray[Any]:

@@ -198,7 +198,7 @@ def _coco(layout: Layout, report: OnFault) -> Iterator[Entry]:
         entries = {each["id"]: Entry(str(each["file_name"]), str(handle)) for each in images}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
-        raise UserError(f"{handle} is no COCO file that can be read: {reason}.") from error
+        raise UserError(f"{handle} is not a readable COCO file: {reason}.") from error
     for place, each in enumerate(annotations):
         where = f"annotation {each.get('id', place) if isinstance(each, dict) else place}"
         what = _coco_fault(each, names, entries)

@@ -17,8 +17,8 @@ from regard.data.sound import Clip, frame_count, resampled, samples_of
 LOWEST = 20.0  # Hz
 
 
-def log_mel(samples: NDArray[np.float32], rate: int, bins: int, highest: float = 0.0) -> NDArray[np.float32]:
-    """Return the log-mel features (frames, bins) of samples from −1 to 1; `highest` is in Hz, 0: half the rate."""
+def log_mel(samples: NDArray[np.float32], rate: int, bins: int) -> NDArray[np.float32]:
+    """Return the log-mel features (frames, bins) of samples from −1 to 1, up to half the rate."""
     import kaldi_native_fbank as knf
 
     options = knf.FbankOptions()
@@ -27,7 +27,7 @@ def log_mel(samples: NDArray[np.float32], rate: int, bins: int, highest: float =
     options.frame_opts.samp_freq = float(rate)
     options.mel_opts.num_bins = bins
     options.mel_opts.low_freq = LOWEST
-    options.mel_opts.high_freq = highest
+    options.mel_opts.high_freq = 0.0  # of the library: half the rate
     options.energy_floor = 0.0
     bank = knf.OnlineFbank(options)
     bank.accept_waveform(rate, np.ascontiguousarray(samples) * 32768)  # Kaldi's samples are 16-bit numbers

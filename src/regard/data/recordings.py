@@ -88,7 +88,7 @@ def read_beside(path: Path | str, form: Format, report: OnFault, encoding: str) 
     for number, (handle, other) in enumerate(found, 1):
         clip = Clip(handle)
         text = _transcript(other) if form.kind == "sound-beside" else labels_of(clip, other, report, number)
-        if text is not None and told(text, str(other), 1, report):
+        if text is not None and has_transcript(text, str(other), 1, report):
             yield example(clip, text, str(other), 1, who.get(str(handle), ""), (other.path,))
 
 
@@ -118,12 +118,12 @@ def read_trans(path: Path | str, form: Format, report: OnFault, encoding: str) -
             handle = known.get((table.inside[:-1], name))
             if name and handle is None:
                 report(Fault(str(table), number, f"there is no recording {name} beside it", "missing recordings"))
-            elif handle is not None and told(text, str(table), number, report):
+            elif handle is not None and has_transcript(text, str(table), number, report):
                 yield example(Clip(handle), text.strip(), str(table), number, name.partition("-")[0], (table.path,))
 
 
-def told(text: str, file: str, line: int, report: OnFault) -> bool:
-    """Report an empty transcript."""
+def has_transcript(text: str, file: str, line: int, report: OnFault) -> bool:
+    """Return True for a transcript that is not empty; report an empty one."""
     if text.strip():
         return True
     report(Fault(file, line, "the transcript is empty; fill it in or remove the recording", "empty transcripts"))
@@ -163,7 +163,7 @@ def read_kaldi(path: Path | str, form: Format, report: OnFault, encoding: str) -
     segments = pairs_in(names["segments"]) if "segments" in names else {}
     find = finder(root, tree)
     for number, (name, text) in enumerate(pairs_in(names["text"]).items(), 1):
-        if not told(text, str(names["text"]), number, report):
+        if not has_transcript(text, str(names["text"]), number, report):
             continue
         cut = segments[name].split() if name in segments else [name]
         entry = waves.get(cut[0])

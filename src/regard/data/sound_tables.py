@@ -17,7 +17,7 @@ from regard.data.folders import Handle, Tree
 from regard.data.format import Format, are_labels
 from regard.data.intervals import decoded
 from regard.data.lines import Fault, OnFault, decode_line, from_json, read_lines
-from regard.data.recordings import FRAMES, SoundExample, example, finder, labels_of, told
+from regard.data.recordings import FRAMES, SoundExample, example, finder, has_transcript, labels_of
 from regard.data.sound import SOUND, Clip
 from regard.errors import UserError
 
@@ -293,7 +293,7 @@ def _example(
             return None
         tags = labels_of(clip, other, report, at[1])
         return None if tags is None else example(clip, tags, *at, who, (other.path,))
-    return example(clip, target, *at, who) if told(target, *at, report) else None
+    return example(clip, target, *at, who) if has_transcript(target, *at, report) else None
 
 
 def _part(row: Record, table: SoundTable) -> tuple[float, float | None] | str:

@@ -246,7 +246,10 @@ def _search(
         if len(row) and not torch.equal(parent, torch.arange(len(logits))):
             state = state.reorder(parent)
     if [] in kept:
-        raise UserError(f"The model gives each token allowed in row {kept.index([])} probability 0, expected more.")
+        raise UserError(
+            f"Row {kept.index([])} has no answer: the model gives probability 0 to every token that it may contain. "
+            "Try a smaller minimum length, or an undamaged, earlier checkpoint."
+        )
     return kept
 
 

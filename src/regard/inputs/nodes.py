@@ -135,8 +135,8 @@ class Nodes(Input[GraphSource], Opens, Covers):
             raise UserError("The media type does not fit this model, expected application/json.")
         if self.sampled:
             raise UserError(
-                "This model reads neighbours from the file of its graph (nodes.neighbours), and none that are sent: "
-                "use `regard predict`."
+                "This model looks up neighbours in the file of its graph (nodes.neighbours), so it cannot read a graph "
+                "that is sent: use `regard predict`."
             )
         try:
             graph = json_graph("the graph", json.loads(content))

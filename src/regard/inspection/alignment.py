@@ -20,8 +20,8 @@ class Alignment:
     hard: bool = True  # shown as pairs
     times: list[tuple[float, float]] | None = None  # of a recording: when each answer unit is said, in seconds
 
-    def said(self) -> str:
-        """Return `one@0.10-0.42 two@0.42-0.80` of a recording, else the pairs."""
+    def as_pairs(self) -> str:
+        """Return the pairs; of a recording its answer units with their seconds, `one@0.10-0.42 two@0.42-0.80`."""
         if self.times is None:
             return self.pharaoh()
         pairs = zip(self.rows, self.times, strict=True)
@@ -37,7 +37,7 @@ class Alignment:
 
     def as_text(self) -> str:
         """Return the pairs or times (hard), or the weights as JSON (soft)."""
-        return self.said() if self.hard else json.dumps(self.rounded())
+        return self.as_pairs() if self.hard else json.dumps(self.rounded())
 
     def as_json(self) -> dict[str, Any]:
         """Return the pairs (hard) or the weights (soft), with the names of the units."""

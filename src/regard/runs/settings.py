@@ -61,6 +61,12 @@ def unit_of(source: str, task: str) -> str:
     return unit_of_input(source, OUTPUTS[task].reads)
 
 
+def refuse_unknown_task(task: str | None) -> None:
+    """Refuse the name of a task that nobody knows; None is one that follows from the data."""
+    if task is not None and task not in OUTPUTS:
+        raise UserError(f"--task {task}: there is no such task, expected one of {', '.join(OUTPUTS)}.")
+
+
 def refuse_unfit(task: str, source: str) -> None:
     """Refuse an output that needs what the input does not offer."""
     missing = OUTPUTS[task].needs - INPUTS[source].offers

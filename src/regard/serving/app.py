@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from regard.serving.requests import Bytes, RequestLimits, Service, Strict, descr
 from regard.serving.tokens import AccessTokens
 
 OPEN = ("/healthz", "/readyz", *page.OPEN, *libretranslate.OPEN)  # need no token
+TEMPORARY = (429, 503, 504)  # statuses of a server that is busy, stopping or late
 UNKNOWN_BODY = 2**20  # bytes of a body whose token is inside
 POLICY = b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 HEADERS = (
@@ -83,7 +84,7 @@ class Walls:
             return
         began, status, read, most = time.perf_counter(), 0, 0, self.limits.body
 
-        async def told(message: Message) -> None:
+        async def answer(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -110,10 +111,10 @@ class Walls:
             _refuse_larger(length, most)
             if scope["method"] == "POST":
                 self.pool.refuse_late(self.limits.deadline)
-            await self.app(scope, limited, told)
+            await self.app(scope, limited, answer)
         except Refused as refused:
             if not status:
-                await rendered(refused, scope["path"])(scope, receive, told)
+                await rendered(refused, scope["path"])(scope, receive, answer)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             self.numbers.requests.labels(route, str(status or 499)).inc()
@@ -196,16 +197,7 @@ def build(
         drawn = "seed" in options or facts["draws"]
         jobs = service.jobs(name, things, options, wants=wants, deadline=body.deadline, drawn=drawn)
         found = await service.results(request, jobs)
-        if not several and isinstance(found[0], Refused):
-            raise found[0]
-        statuses = {one.status for one in found if isinstance(one, Refused)}
-        if len(statuses) == 1 and all(isinstance(one, Refused) for one in found) and statuses & {429, 503, 504}:
-            raise next(one for one in found if isinstance(one, Refused))
-        for one in found:
-            if isinstance(one, dict):
-                one.pop("tokens", None)
-        answers = [one if isinstance(one, dict) else {"error": one.message, "status": one.status} for one in found]
-        return JSONResponse({"model": name, "answers": answers})
+        return JSONResponse({"model": name, "answers": _written(found, alone=not several)})
 
     @app.get("/healthz")
     async def healthy() -> Response:
@@ -231,6 +223,22 @@ def build(
     page.add(app, service, Browser(browsed, pool.order.runs))
     clients.add(app, service, languages, known)
     return app
+
+
+def _written(found: Sequence[dict[str, Any] | Refused], *, alone: bool) -> list[dict[str, Any]]:
+    """Return results as JSON. A refusal is the whole response where nothing else was asked for, or where all were
+    refused for one reason that has nothing to do with them."""
+    refused = [one for one in found if isinstance(one, Refused)]
+    if refused and alone:
+        raise refused[0]
+    if len(refused) == len(found) and len({one.status for one in refused}) == 1 and refused[0].status in TEMPORARY:
+        raise refused[0]
+    return [
+        {"error": one.message, "status": one.status}
+        if isinstance(one, Refused)
+        else {name: value for name, value in one.items() if name != "tokens"}
+        for one in found
+    ]
 
 
 def page_of(description: dict[str, Any]) -> str:

@@ -27,7 +27,7 @@ LATE = "The deadline passed before the answer was ready."
 class WorkerProcess:
     """One worker, and the batch it computes."""
 
-    def __init__(self, order: Order, told: Callable[[WorkerProcess, dict[str, Any] | None], None]) -> None:
+    def __init__(self, order: Order, take: Callable[[WorkerProcess, dict[str, Any] | None], None]) -> None:
         context = multiprocessing.get_context("spawn")
         self.stopped = context.Value("Q", 0)
         self.pipe, theirs = context.Pipe()
@@ -36,7 +36,7 @@ class WorkerProcess:
         theirs.close()
         self.batch, self.jobs, self.ready, self.retired = 0, list[Job](), False, False
         self.began = time.monotonic()  # of the process, then of its batch
-        self._told, self._loop = told, asyncio.get_running_loop()
+        self._take, self._loop = take, asyncio.get_running_loop()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -47,7 +47,7 @@ class WorkerProcess:
             except (EOFError, OSError, ValueError):
                 message = None
             try:
-                self._loop.call_soon_threadsafe(self._told, self, message)
+                self._loop.call_soon_threadsafe(self._take, self, message)
             except RuntimeError:  # the loop has ended
                 return
             if message is None:
@@ -111,7 +111,7 @@ class WorkerPool:
     async def start(self) -> None:
         """Start the workers, and wait until one of them has answered."""
         self.failed = asyncio.get_running_loop().create_future()
-        self.workers = [WorkerProcess(self.order, self._told) for _ in range(self.count)]
+        self.workers = [WorkerProcess(self.order, self._take) for _ in range(self.count)]
         self._clock = asyncio.create_task(self._tick())
 
     @property
@@ -133,7 +133,7 @@ class WorkerPool:
         """Replace all workers by new ones as soon as these are ready; nothing that waits is dropped."""
         self.order = order
         self._end_fresh()
-        self._fresh = [WorkerProcess(order, self._told) for _ in range(self.count)]
+        self._fresh = [WorkerProcess(order, self._take) for _ in range(self.count)]
 
     def _end_fresh(self) -> None:
         """End the workers of a reload that has failed, or that another one follows."""
@@ -203,7 +203,7 @@ class WorkerPool:
                 self.sizes.append(len(jobs))
                 worker.give(jobs)
 
-    def _told(self, worker: WorkerProcess, message: dict[str, Any] | None) -> None:
+    def _take(self, worker: WorkerProcess, message: dict[str, Any] | None) -> None:
         """Take a message of a worker; None is its death."""
         if message is None:
             self._dead(worker)
@@ -283,7 +283,7 @@ class WorkerPool:
 
     def _replace(self) -> None:
         if not self.closing and len(self.workers) < self.count:
-            self.workers.append(WorkerProcess(self.order, self._told))
+            self.workers.append(WorkerProcess(self.order, self._take))
 
     async def _tick(self) -> None:
         """Refuse what is late, and give up batches that nobody waits for."""

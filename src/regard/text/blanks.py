@@ -71,7 +71,7 @@ def _tokens(text: str, vocabulary: Tokenizer) -> Iterator[tuple[int, str, int]]:
         if vocabulary.level not in (*SUB_WORDS, "characters") and piece != STANDING:
             raise UserError(
                 f"The blank in {piece.replace(STANDING, SHOWN)!r} is a part of a word, but this model knows only whole "
-                "words: set it apart by blanks."
+                "words: put spaces around it."
             )
         for character in piece.removeprefix(SPACE):  # unknown characters beside it may have become one token with it
             yield (UNKNOWN, SHOWN if character == STANDING else character, group)

@@ -481,5 +481,6 @@ def choose_level(texts: Iterable[str]) -> tuple[str, str]:
         )
     return (
         "characters",
-        f"characters: half of the texts have at most {between:g} word{'s' * (between != 1)} and {length:g} characters.",
+        f"characters: half of the texts have at most {between:g} word{'s' * (between != 1)} and {length:g} "
+        f"character{'s' * (length != 1)}.",
     )

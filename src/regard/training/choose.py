@@ -16,8 +16,10 @@ from regard.data.picture_arrays import splits_of_images
 from regard.data.survey import Survey, take_survey
 from regard.errors import UserError
 from regard.inputs import INPUTS
+from regard.inputs.input import Input
 from regard.outputs import OUTPUTS
 from regard.outputs.abilities import names_in
+from regard.outputs.output import Output
 from regard.runs.settings import make, refuse_unfit, unit_of
 
 
@@ -50,20 +52,8 @@ def choose(
     seen = replace(seen, given=given or {}, skipped=tuple(skipped))
     if not seen.count:
         raise UserError(f"{train[0]}: there is nothing in it to train on.")
-    wanted, why_reading = input.choose(seen, output.use)
-    own = {section: [*values] for section, values in wanted.items()}  # the output may add to what the input is read by
-    reading = wanted.setdefault(form.input, {})
-    sections, why = output.choose(seen, reading)
-    if "steps" in sections["training"]:
-        wanted.get("training", {}).pop("minutes", None)  # steps that are chosen are better known
-        why_reading.pop("training.minutes", None)
-    for section, values in wanted.items():  # an input knows best what reads it
-        other = section == "model" and values.get("kind") != sections.get("model", {}).get("kind")
-        sections[section] = values if other else sections.get(section, {}) | values
-        replaced = f"{section}." if other else tuple(f"{section}.{key}" for key in own.get(section, ()))
-        why = {key: reason for key, reason in why.items() if not key.startswith(replaced or "-")}
-    unit = unit_of(form.input, name)
-    reasons = {"data.train": f"{counted(seen.count, unit)}: {seen.description}", **why, **why_reading}
+    sections, why = _joined(seen, form.input, input, output)
+    reasons = {"data.train": f"{counted(seen.count, unit_of(form.input, name))}: {seen.description}", **why}
     if beside:
         reasons["data.train"] += f"; ignored beside the parts: {some(beside)}"
     data: dict[str, Any] = {
@@ -86,6 +76,24 @@ def choose(
         reasons,
         seen,
     )
+
+
+def _joined(
+    seen: Survey, section_of_input: str, input: type[Input[Any]], output: type[Output[Any]]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the settings that input and output choose, and the reasons; an input knows best what reads it."""
+    wanted, why_reading = input.choose(seen, output.use)
+    own = {section: [*values] for section, values in wanted.items()}  # the output may add to what the input is read by
+    sections, why = output.choose(seen, wanted.setdefault(section_of_input, {}))
+    if "steps" in sections["training"]:
+        wanted.get("training", {}).pop("minutes", None)  # steps that are chosen are better known
+        why_reading.pop("training.minutes", None)
+    for section, values in wanted.items():
+        other = section == "model" and values.get("kind") != sections.get("model", {}).get("kind")
+        sections[section] = values if other else sections.get(section, {}) | values
+        replaced = f"{section}." if other else tuple(f"{section}.{key}" for key in own.get(section, ()))
+        why = {key: reason for key, reason in why.items() if not key.startswith(replaced or "-")}
+    return sections, why | why_reading
 
 
 def parts_of(

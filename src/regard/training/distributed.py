@@ -60,7 +60,7 @@ class World:
         dist.all_reduce(total)
         return float(total)
 
-    def said(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Return the value of process 0 (anything that JSON can write) on all processes."""
         if self.size == 1:
             return value
@@ -74,7 +74,7 @@ class World:
         dist.broadcast(text, 0)
         return json.loads(bytes(text.cpu().tolist()))
 
-    def tensors(self, tensor: Tensor) -> list[Tensor]:
+    def gather_tensors(self, tensor: Tensor) -> list[Tensor]:
         """Return the tensor of every process (all of one shape), in the order of their ranks."""
         if self.size == 1:
             return [tensor]
@@ -82,7 +82,7 @@ class World:
         dist.all_gather(found, tensor)
         return found
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Wait until all processes are here."""
         if self.size > 1:
             dist.barrier()
@@ -92,7 +92,7 @@ class World:
         each = -(-count // self.size)
         return min(count, self.rank * each), min(count, (self.rank + 1) * each)
 
-    def gathered(self, lines: list[str]) -> list[list[str]]:
+    def gather(self, lines: list[str]) -> list[list[str]]:
         """Return the lines of every process, in the order of their ranks; empty lists on all but process 0."""
         if self.size == 1:
             return [lines]

@@ -290,7 +290,7 @@ class Trainer:
         at = self.at
         if not pace.due(at.step, at.steps is not None):
             return
-        steps = self.world.said(pace.steps(at.step, at.seconds, bool(at.history)))  # all processes do the same
+        steps = self.world.broadcast(pace.steps(at.step, at.seconds, bool(at.history)))  # all processes do the same
         if at.steps is None:
             self.progress.say(pace.sentence(steps))  # once: later changes show in the bar
         if at.steps is None or pace.changed(steps - at.step, at.steps - at.step):
@@ -317,7 +317,7 @@ class Trainer:
         scores, answer, count = self._scores(weights)
         if self.world.first:
             self.alarm.heard(self.at.step, self.task.warnings(self.some, scores))
-        kept = bool(self.world.said(self.world.first and self.saver.keep(weights)))
+        kept = bool(self.world.broadcast(self.world.first and self.saver.keep(weights)))
         # Only what is measured on all items can be the best, or as good as can be.
         perfect = count == len(self.some.items) and self._rank(scores, kept=kept)
         seconds = sum(s for _, _, s in self.window)
@@ -339,7 +339,7 @@ class Trainer:
         if self.saver.save() and self.world.first:
             self.saver.publish()
             self.board.add(entry)
-        shown = None if answer is None else (*self.task.said(self.some.items[0]), answer)
+        shown = None if answer is None else (*self.task.item_as_text(self.some.items[0]), answer)
         self.progress.validated(self.at, entry, scores, shown, len(self.some.items))
 
     def _rank(self, scores: list[Score], *, kept: bool) -> bool:
@@ -368,7 +368,7 @@ class Trainer:
             self.task.network.eval()
             scores, answers, count = self._measured()
             answer = answers[0] if answers else None
-        said = self.world.said([[asdict(score) for score in scores], count, self.at.items, self.at.whole])
+        said = self.world.broadcast([[asdict(score) for score in scores], count, self.at.items, self.at.whole])
         self.at.items, self.at.whole = said[2:]
         return [Score(**score) for score in said[0]], answer, said[1]
 

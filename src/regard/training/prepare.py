@@ -81,7 +81,7 @@ def prepare(
     items = task.output.items(valid)
     if not data.valid:
         joined = f": {len(items):,} sources" if len(items) != len(valid) else ""
-        say(f"{split.said(len(valid))} for validation{joined}")
+        say(f"{split.sentence(len(valid))} for validation{joined}")
     if not items:
         raise UserError(f"{(data.valid or data.train)[0]}: no {unit} is left to validate on: give --valid FILE.")
     return Prepared(config, task, stores[0], Held(items, StoredRows(stores[1])))

@@ -58,7 +58,7 @@ class Saver:
         inner = self.optimiser.state_dict()["state"]
         moments = {f"{i}.{key}": whole(value) for i, entry in inner.items() for key, value in entry.items()}
         state = device.random_state(self.world.device).to(self.world.device)
-        random = {f"torch.{rank}": each.cpu() for rank, each in enumerate(self.world.tensors(state))}
+        random = {f"torch.{rank}": each.cpu() for rank, each in enumerate(self.world.gather_tensors(state))}
         tensors = {"weights": self.tensors(), "optimiser": moments, "random": random}
         self.tried = self.at.seconds
         if not self.world.first:

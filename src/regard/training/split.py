@@ -106,7 +106,7 @@ class Split:
         kept = [(number, example) for number, example in pairs if self.trained(number, example)]
         return replace(self.seen, examples=[example for _, example in kept], numbers=[number for number, _ in kept])
 
-    def said(self, count: int) -> str:
+    def sentence(self, count: int) -> str:
         """Return what was held out, in words."""
         unit = unit_of(self.config.input, self.config.task)
         last = "the last " if self.contiguous else ""

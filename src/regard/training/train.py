@@ -19,7 +19,6 @@ from regard.data.lines import Fault
 from regard.data.standard_input import kept, spooled
 from regard.data.survey import Survey
 from regard.errors import UserError
-from regard.outputs import OUTPUTS
 from regard.runs import checkpoint, checksums, folder, locations, settings, upgrade
 from regard.runs.build import Parts, form_of, load_parts, read
 from regard.runs.card import write_card
@@ -141,8 +140,7 @@ def _names(paths: Sequence[str | Path] | str | Path) -> list[str]:
 def _settings(
     data: list[str], valid: list[str], test: list[str], task: str | None, changes: Sequence[str], **how: str
 ) -> tuple[Config, dict[str, str], Survey | None]:
-    if task is not None and task not in OUTPUTS:
-        raise UserError(f"--task {task}: there is no such task, expected one of {', '.join(OUTPUTS)}.")
+    settings.refuse_unknown_task(task)
     if len(data) == 1 and config_files.is_settings(data[0]):
         config = settings.load(Path(data[0]))
         if task not in (None, config.task):
@@ -199,7 +197,7 @@ def run_training(
     if world.first and config.data.test and not examples:
         raise nothing_in(config.data.test, settings.unit_of(config.input, config.task))
     if not world.first:
-        world.wait()  # for what process 0 prepares
+        world.barrier()  # for what process 0 prepares
     folder.make(run)
     with folder.locked(run) if world.first else nullcontext():
         for key, why in reasons.items():
@@ -211,7 +209,7 @@ def run_training(
             described: dict[str, bytes | Path] = {**task.files}
             described["config.yaml"] = config_files.render(locations.portable(config, run), reasons).encode()
             checksums.publish(run, described)
-            world.wait()
+            world.barrier()
         trainer = Trainer(run, prepared, progress, world)
         count, waste = sum(p.numel() for p in trainer.network.parameters()), trainer.batches.waste(0)
         progress.say(
@@ -234,7 +232,7 @@ def run_training(
         task.network.eval()
         if world.first:
             _report(model, trainer, progress, {"validation": prepared.valid} | ({"test": test} if test else {}))
-        world.wait()
+        world.barrier()
     return model
 
 

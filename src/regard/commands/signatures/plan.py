@@ -17,7 +17,7 @@ def plan(
     columns: Columns = None,
     set: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE…", help="override settings, as for train")] = None,
     length: Annotated[int, typer.Option("--length", min=1, max=100_000, help="tokens of a side, if the data is not there")] = 30,
-    price: Annotated[float | None, typer.Option("--price", min=0, help="of a device for an hour")] = None,
+    price: Annotated[float | None, typer.Option("--price", min=0, help="price of a device for an hour")] = None,
 ) -> None:  # fmt: skip
     """Tell what a training will cost before it is paid: parameters and operations by part, memory, time, energy, money.
 

@@ -30,9 +30,9 @@ class DetrKind(Kind):
     queries: int = Field(20, ge=1, le=10_000, description="things that may be found in a picture at most")
     anchors: bool = Field(True, description="queries are boxes that each layer refines; else learned vectors (DETR)")
     auxiliary: bool = Field(True, description="every layer of the decoder has the loss of the last one")
-    denoising: int = Field(3, ge=0, le=100, description="groups of spoilt things to mend in training; 0: none")
-    box_noise: float = Field(0.4, ge=0, le=1, description="of denoising: how far boxes are spoilt, in their sizes")
-    label_noise: float = Field(0.2, ge=0, le=1, description="of denoising: share of the classes that are others")
+    denoising: int = Field(3, ge=0, le=100, description="groups of noised boxes that training restores; 0: none")
+    box_noise: float = Field(0.4, ge=0, le=1, description="denoising: how far boxes are moved, in their sizes")
+    label_noise: float = Field(0.2, ge=0, le=1, description="denoising: share of the classes that are replaced")
     repeats: int = Field(1, ge=1, le=100, description="queries that each thing is matched with; the best one answers")
     dense: float = Field(0.0, ge=0, le=100, description="weight of a loss that warms up the features; 0: none")
 
@@ -40,7 +40,7 @@ class DetrKind(Kind):
     def _anchors_are_spoilt(self) -> Self:
         if self.denoising and not self.anchors:
             raise PydanticCustomError(
-                "denoising", "denoising={n} spoils boxes, and anchors=false has none: set model.denoising=0",
+                "denoising", "denoising={n} adds noise to boxes, and anchors=false has none: set model.denoising=0",
                 {"n": self.denoising},
             )  # fmt: skip
         return self

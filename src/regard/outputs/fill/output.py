@@ -316,10 +316,11 @@ class Fill(Output[Filled], Refuses, Poses, Invariant, Believes):
             return (states[i, 1 : 1 + len(parts[n][1])] for i, n in enumerate(numbers))
 
         parts = [(n, part) for n, row in enumerate(rows) for part in cut(row.ids, self.longest)]
-        found = passes.each([(part,) for _, part in parts], work)
+        states_of: list[list[NDArray[np.float32]]] = [[] for _ in rows]
+        for (n, _), states in zip(parts, passes.each([(part,) for _, part in parts], work), strict=True):
+            states_of[n].append(states)
         answers = []
-        for n, row in enumerate(rows):
-            states = [each for (owner, _), each in zip(parts, found, strict=True) if owner == n]
+        for row, states in zip(rows, states_of, strict=True):
             words = joined(row.pieces, row.groups)
             vectors = np.zeros((0, 0), np.float32)
             if states:

@@ -139,10 +139,10 @@ class Maker(Output[Imagined], Learns, Refuses, Invents, Portrays, Warns):
 
     @final
     def as_text(self, answer: Imagined) -> Lines:
-        def said(value: Any) -> str:
+        def figures(value: Any) -> str:
             return " ".join(f"{x:.4g}" for x in (value if isinstance(value, list) else [value]))
 
-        return [(None, "\t".join(f"{name} {said(value)}" for name, value in answer.numbers.items()))]
+        return [(None, "\t".join(f"{name} {figures(value)}" for name, value in answer.numbers.items()))]
 
     @final
     def as_json(self, answer: Imagined) -> dict[str, Any]:
