@@ -47,6 +47,9 @@ VARIANTS: dict[str, tuple[str, str, list[str]]] = {  # the input, the task, and 
         "tokens", "convert",
         [*TRANSFORMER, "model.layers=2", "model.position=learned", "model.position_way=heads"],
     ),
+    "positions in scores": (
+        "tokens", "fill", [*DEEP, "model.position=learned", "model.position_way=queries_keys"],
+    ),
     "positions everywhere": (
         "tokens", "continue",
         [

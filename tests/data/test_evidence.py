@@ -70,6 +70,20 @@ def test_the_first_line_is_a_header_only_by_evidence(first: list[str], rows: lis
     assert bool(header_evidence(first, rows)) is header
 
 
+@pytest.mark.parametrize("header", ["", "text\tmark\n", "note\tscore\n"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_two_columns_that_vary_the_numbers_answer_the_texts(tmp_path: Path, header: str, turned: bool) -> None:
+    """Each number is another one, so neither column repeats as labels do; the numbers are the answers all the same."""
+    rows = [header.strip().split("\t")] if header else []
+    rows += [[f"a text of {i} words", f"{i / 7:.3f}"] for i in range(40)]
+    path = tmp_path / "measured.tsv"
+    path.write_text("".join("\t".join(row[::-1] if turned else row) + "\n" for row in rows))
+    form = recognise([path], "classify")
+    first = next(iter(read_examples([path], form=form)))
+    assert (first.source, first.target) == ("a text of 0 words", "0.000")
+    assert form.why in ("by their names", f"column {2 - turned} has numbers in 40 rows")
+
+
 def test_columns_are_named_or_numbered() -> None:
     assert parse_columns("source=2,target=4") == (("2",), "4", None)
     assert parse_columns("text=a+b, label=c") == (("a", "b"), "c", "classify")

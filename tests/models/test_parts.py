@@ -15,7 +15,7 @@ from regard.attention.scores import Additive
 from regard.models.bert import bert
 from regard.models.encoder import encoder
 from regard.models.gpt import gpt
-from regard.models.parts import NORMALISERS, SCORES, AttentionParts
+from regard.models.parts import NORMALISERS, SCORES, WITHIN_HEADS, AttentionParts
 from regard.models.speech import conformer
 from regard.models.transformer import transformer
 from regard.models.vit import vit
@@ -52,7 +52,9 @@ def by_loop(layer: MultiHead, x: Tensor, how: AttentionParts, p: Tensor | None) 
             out = len(proj.weight) // layer.heads
             return x @ proj.weight[h * out : (h + 1) * out].T + proj.bias[h * out : (h + 1) * out]
 
-        q, k, v = (project(proj) + (0 if p is None else p) for proj in (layer.q_proj, layer.k_proj, layer.v_proj))
+        where = 0 if p is None else p
+        q, k = (project(proj) + where for proj in (layer.q_proj, layer.k_proj))
+        v = project(layer.v_proj) + (0 if how.position_way == "queries_keys" else where)
         rows = []
         for one in q:
             scores = torch.stack([FORMULAS[how.score](layer.attention.score, one, key) for key in k])
@@ -68,6 +70,8 @@ CASES = [
     {"key_width": 6, "value_width": 2},
     {"position": "sinusoidal", "position_way": "heads"},
     {"position": "learned", "position_way": "heads", "score": "dot", "heads_see": "piece"},
+    {"position": "learned", "position_way": "queries_keys"},
+    {"position": "sinusoidal", "position_way": "queries_keys", "value_width": 3},
 ]
 
 
@@ -78,10 +82,10 @@ def test_every_part_equals_its_formula_in_values_and_gradients(case: dict[str, A
     layer = how.own(8, 2, 0, 9, both=True).double()
     x = torch.randn(2, 5, 8, dtype=torch.float64, requires_grad=True)
     found, p = layer(x)[0], None
-    if how.position_way == "heads":
+    if how.position_way in WITHIN_HEADS:
         table: Any = layer.rotate
         p = table.table(torch.arange(5)).double()
-        assert layer.rotate_values is layer.rotate
+        assert layer.rotate_values is (layer.rotate if how.position_way == "heads" else None)
     expected = torch.stack([by_loop(layer, row, how, p) for row in x])
     assert found.allclose(expected, atol=1e-10)
     upstream, learned = torch.randn_like(found), [x, *layer.parameters()]
@@ -155,7 +159,7 @@ STACKS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", STACKS)
-@pytest.mark.parametrize("way", ["added", "concatenated", "heads"])
+@pytest.mark.parametrize("way", ["added", "concatenated", "heads", "queries_keys"])
 @pytest.mark.parametrize("layers", ["first", "every"])
 def test_every_stack_takes_a_table_at_its_first_layer_or_at_every_one(name: str, way: str, layers: str) -> None:
     """p_t, from the table itself, is brought into what each layer reads by hand; each layer is then called without."""
@@ -167,12 +171,12 @@ def test_every_stack_takes_a_table_at_its_first_layer_or_at_every_one(name: str,
     x = network(ids, where)
     found = backbone(Context(x, where)).values
     inside = [layer.attention.rotate is not None for layer in backbone.layers]
-    assert inside == [way == "heads", *[way == "heads" and layers == "every"] * 2]
+    assert inside == [way in WITHIN_HEADS, *[way in WITHIN_HEADS and layers == "every"] * 2]
     given = [*network.parameters(), *backbone.parameters()]
     shown, mask = x, backbone.mask.at(where)
     for number, layer in enumerate(backbone.layers):
         place, layer.place = layer.place, None
-        assert (place is not None) == (way != "heads" and layers == "every" and number > 0)
+        assert (place is not None) == (way not in WITHIN_HEADS and layers == "every" and number > 0)
         if place is not None:
             p = place.table.table[:4].unsqueeze(0)
             shown = shown + p if way == "added" else place.join(torch.cat((shown, p), -1))

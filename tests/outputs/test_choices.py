@@ -70,6 +70,8 @@ def test_what_goes_before_is_a_text_or_a_file_and_is_not_repeated(tmp_path: Path
     assert text_of(str(tmp_path / "shots.txt")) == "to be\n"
     assert text_of("to be") == "to be"
     assert text_of(None) is None
+    with pytest.raises(UserError, match=r"absent\.txt: cannot be read as UTF-8 text \(No such file"):
+        text_of(str(tmp_path / "absent.txt"))
     task = make(context=32)
     plain, told = (task.answers(["or"], longest=4, seed=3, before=b)[0] for b in ("", "To be,\n"))
     assert told.text.startswith("or")

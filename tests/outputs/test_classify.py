@@ -371,6 +371,20 @@ def test_faults_are_one_sentence(tmp_path: Path, setting: str, words: str) -> No
         regard.train(data, tmp_path / "run", steps=1, set=[*TINY, setting], task="classify", quiet=True)
 
 
+@pytest.mark.parametrize("given", ["train", "valid"])
+def test_an_answer_that_is_no_number_is_named_with_its_line(tmp_path: Path, given: str) -> None:
+    rows = [f"{'good ' * (1 + i % 3)}film {i}\t{i / 7:.3f}\n" for i in range(60)]
+    good, bad = tmp_path / "good.tsv", tmp_path / "bad.tsv"
+    good.write_text("".join(rows))
+    bad.write_text("".join([*rows[:17], "a film\tmany\n", *rows[17:]]))
+    files = (bad, []) if given == "train" else (good, [bad])
+    with pytest.raises(UserError, match=r"bad\.tsv:18: output\.kind=number expects a number such as 3\.5 .*'many'"):
+        regard.train(
+            files[0], tmp_path / "run", valid=files[1], steps=1, set=[*TINY, "output.kind=number"], task="classify",
+            quiet=True,
+        )  # fmt: skip
+
+
 def test_what_is_chosen_has_its_reasons(cli: Regard, tmp_path: Path) -> None:
     report = cli.run("check", write_reviews(tmp_path / "data.tsv", 200, label="good"))
     for key in ("tokens.level", "model.kind", "output.pooling"):

@@ -31,7 +31,7 @@ from regard.runs.locations import SETS
 from regard.runs.model import SAME, TRIED, Model, load, nothing_in, refuse_missing
 from regard.training import choose, rehearsal
 from regard.training.advice import warnings_of
-from regard.training.prepare import prepare
+from regard.training.prepare import examine, prepare
 from regard.training.split import Split, survey
 from regard.training.train import TRAINED, reading_of, settle
 
@@ -140,6 +140,7 @@ def _rehearsed(
             items = prepare(config, Path(folder), seen, said.append, origin=parts).valid.items
             examples = [item.example for item in items] if config.data.valid else []
     else:
+        examine(config, seen)
         Split(config, seen)
     said += [f"warning: {warning}" for warning in warnings_of(config, seen, examples, tests)]
     text = "\n\n`regard train` would say\n" + "\n".join(f"  {line}" for line in said)

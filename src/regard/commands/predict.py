@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import sys
 from codecs import BOM_UTF8
@@ -27,6 +28,7 @@ from regard.training.distributed import World, together
 
 INPUT = "standard input"  # as complaints name it
 NAME = 256  # characters of a text that may be the name of a file
+FILE_NAME = re.compile(r"\S+\.(txt|tsv|csv|jsonl|md)")  # no text that somebody would put before others
 AHEAD = PLACES  # lines taken together at most
 UNCHANGED = {"n_best": 1, "minimum": 0, "embeddings": False}  # what these options are unless somebody gives them
 RANGES = {
@@ -78,12 +80,15 @@ def changes(looks: dict[str, Any], draws: dict[str, Any], *, sample: bool) -> di
 
 
 def text_of(given: str | None) -> str | None:
-    """Return a text that is given as such, or as the name of a file."""
+    """Return a text that is given as such, or as the name of a file; a word that ends as one has to be there."""
     try:
         path = None if given is None or len(given) > 255 else Path(given)
-        return given if path is None or not path.is_file() else path.read_text(encoding="utf-8")
+        if path is not None and (path.is_file() or FILE_NAME.fullmatch(str(given))):
+            return path.read_text(encoding="utf-8")
+        return given
     except (OSError, ValueError) as error:
-        raise UserError(f"{given}: cannot be read as UTF-8 text: {error}.") from error
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"{given}: cannot be read as UTF-8 text ({why}): give a text file that is there.") from error
 
 
 def _option(name: str) -> str:

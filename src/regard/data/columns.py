@@ -21,7 +21,9 @@ TEXT_NAMES = (
     *("text", "sentence", "review", "question", "utterance", "tweet", "comment", "message", "content", "document"),
     *("body", "title", "query", "phrase"),
 )
-LABEL_NAMES = ("label", "class", "category", "intent", "sentiment", "topic", "polarity", "rating", "stars", "target")
+LABEL_NAMES = (
+    *("label", "class", "category", "intent", "sentiment", "topic", "polarity", "rating", "stars", "target", "score"),
+)
 LABELLED_NAMES = tuple((text, label) for text in TEXT_NAMES for label in LABEL_NAMES)
 COMPARED_NAMES = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"))
 TAGGED_NAMES = tuple(
@@ -191,7 +193,8 @@ def _with_input(names: list[str], choice: ChosenColumns) -> ChosenColumns:
 
 
 def label_column(table: Table, columns: tuple[int, int], sure: bool) -> int | None:
-    """Return the column that labels the other; if it is `sure` that one does, the less varied or the shorter one."""
+    """Return the column that labels the other; if it is `sure` that one does, the only one of numbers, else the less
+    varied or the shorter one."""
     if not table.rows:
         return None
     found = _labels_of_two(table.rows, columns)
@@ -199,8 +202,15 @@ def label_column(table: Table, columns: tuple[int, int], sure: bool) -> int | No
         found = _labels_of_two([*table.rows, *table.more()], columns)  # it may be sorted by its labels
     if found is not None or not sure:
         return found
+    measured = [c for c in columns if _is_numeric(table.column(c))]
+    if len(measured) == 1:  # an answer may be a number, and each of them another
+        return measured[0]
     weight = [(len(set(table.column(c))), sum(map(len, table.column(c)))) for c in columns]
     return columns[0] if weight[0] < weight[1] else columns[1]
+
+
+def _is_numeric(column: Sequence[str]) -> bool:
+    return sum(NUMBER.fullmatch(value) is not None for value in column) >= 0.95 * len(column)
 
 
 def _labels_of_two(rows: Sequence[Sequence[str]], columns: tuple[int, int]) -> int | None:
@@ -231,10 +241,10 @@ def _of_two(table: Table, columns: tuple[int, int], task: str | None, sure: bool
     rows = counted(len(table.rows), "row")
     if label is not None:
         text = columns[1] if label == columns[0] else columns[0]
-        distinct = len(set(table.column(label)))
-        return ChosenColumns(
-            "classify", (text,), label, f"column {label + 1} has {counted(distinct, 'value')} in {rows}"
-        )
+        held = counted(len(set(table.column(label))), "value")
+        if _is_numeric(table.column(label)) and not are_labels(table.column(label), table.column(text)):
+            held = "numbers"
+        return ChosenColumns("classify", (text,), label, f"column {label + 1} has {held} in {rows}")
     if task == "classify":
         return None
     return ChosenColumns("convert", (columns[0],), columns[1], f"both columns vary in {rows}")
@@ -348,7 +358,7 @@ def _differs(name: str, column: list[str]) -> str:
     """Return why a value is not one of a column's."""
     if len(column) < 5:
         return ""
-    if sum(NUMBER.fullmatch(value) is not None for value in column) >= 0.95 * len(column):
+    if _is_numeric(column):
         return f"{name!r} stands above numbers"
     distinct = len(set(column))
     if len(column) >= 20 and distinct >= 2 and 10 * distinct <= len(column):

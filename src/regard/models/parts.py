@@ -2,8 +2,8 @@
 
     head_h = normalise( score(W_Q x + p, W_K c + p) ) (W_V c + p)        y = W_O [head_1; …; head_H]
 
-p is there where positions come in inside the heads (`position_way=heads`). Elsewhere a table is added to x, or joined
-to it by a linear map, before the first layer or before every layer.
+p is there where positions come in inside the heads (`position_way=heads`; with `queries_keys` values have none).
+Elsewhere a table is added to x, or joined to it by a linear map, before the first layer or before every layer.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ NORMALISERS: dict[str, normalisers.Normaliser] = {
 }
 
 
+WITHIN_HEADS = ("heads", "queries_keys")  # ways of positions
+
+
 @dataclass(frozen=True)
 class AttentionParts:
     """The parts of all attentions of a stack. Widths of keys and values are those of one head; None: width ÷ heads."""
@@ -46,7 +49,7 @@ class AttentionParts:
     key_width: int | None = None
     value_width: int | None = None
     position: str = "none"
-    position_way: str = "added"  # or "concatenated", "heads"
+    position_way: str = "added"  # or "concatenated", "heads", "queries_keys"
     position_layers: str = "first"  # or "every"
 
     def cross(self, width: int, heads: int) -> MultiHead:
@@ -60,19 +63,21 @@ class AttentionParts:
     def own_parts(self, width: int, heads: int, number: int, length: int, *, both: bool) -> dict[str, Any]:
         """Return the arguments of MultiHead for the self-attention of layer `number`."""
         k_width, v_width = (each or width // heads for each in (self.key_width, self.value_width))
-        if self.position_way != "heads":
+        if self.position_way not in WITHIN_HEADS:
             where = inside(self.position, heads, width, both=both, key_width=k_width, value_width=v_width)
         elif number == 0 or self.position_layers == "every":
             keys = positions.AddedToHeads(self._table(length, k_width))
-            values = keys if k_width == v_width else positions.AddedToHeads(self._table(length, v_width))
-            where = {"rotate": keys, "rotate_values": values}
+            where = {"rotate": keys}
+            if self.position_way == "heads":
+                same = k_width == v_width
+                where["rotate_values"] = keys if same else positions.AddedToHeads(self._table(length, v_width))
         else:
             where = {}
         return {**self._common(width, heads), **where}
 
     def before(self, number: int, length: int, width: int) -> nn.Module | None:
         """Return the module that brings positions in before layer `number`, if any; before layer 0 is the stem's."""
-        if self.position not in TABLES or self.position_way == "heads":
+        if self.position not in TABLES or self.position_way in WITHIN_HEADS:
             return None
         if number and self.position_layers == "first":
             return None

@@ -182,8 +182,10 @@ class Placed(Equation):
     """A stack into which positions come by choice."""
 
     position: PositionKind = Field("sinusoidal", description="position encoding")
-    position_way: Literal["added", "concatenated", "heads"] = Field(
-        "added", description="a table is added or concatenated, or added to queries, keys and values in the heads"
+    position_way: Literal["added", "concatenated", "heads", "queries_keys"] = Field(
+        "added",
+        description="a table is added or concatenated, or added in the heads to queries, keys and values (heads), or "
+        "to queries and keys alone (queries_keys)",
     )
     position_layers: Literal["first", "every"] = Field(
         "first", description="a table comes in at the first layer, or at every layer; other kinds act in every layer"

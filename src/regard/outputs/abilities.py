@@ -66,6 +66,15 @@ class Chooses(Learns):
         return {self.files[0]: self.classes.vocabulary.as_bytes()}
 
 
+class Examines(ABC):
+    """Not all targets go with all of its settings."""
+
+    @classmethod
+    @abstractmethod
+    def examine(cls, config: Any, seen: Survey) -> None:
+        """Refuse the first target that does not go with the settings, with its place."""
+
+
 class Settles(ABC):
     """Some of its settings follow from the stored rows."""
 

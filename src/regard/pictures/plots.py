@@ -123,7 +123,7 @@ def sinusoidal_products(width: int = 128, distance: int = 50) -> Figure:
         # thick and pale below thin and dark, so that lines on top of one another can all be seen
         look = RAMP((index + 1) / len(starts))
         axes.plot(steps, others @ first[0], color=look, linewidth=12 - 3.5 * index, label=f"t = {start}")
-    axes.legend()
+    axes.legend(handlelength=2.4, handletextpad=1.4, labelspacing=0.9)  # thick lines end beyond their length
     return figure
 
 

@@ -27,6 +27,10 @@ def warnings_of(config: Config, seen: Survey, valid: Sequence[AnyExample], test:
     reads = OUTPUTS[config.task].reads
     number = getattr(getattr(config, "output", None), "kind", "") == "number"  # its targets are no classes
     found = [] if number else [*_about_targets(seen, reads, unit_of(config.input, reads))]
+    if config.training.frozen and config.training.start is None:
+        found.append(
+            "training.frozen=true trains the head alone, over first weights that have learned nothing. Try --from RUN"
+        )
     known: set[tuple[str, str]] = set()
     if reads != "continue" and (valid or test):
         known = {_identity(example, reads) for example in seen.examples}

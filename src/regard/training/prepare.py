@@ -23,7 +23,7 @@ from regard.errors import UserError
 from regard.inputs import INPUTS
 from regard.inputs.input import Row, Use
 from regard.outputs import OUTPUTS
-from regard.outputs.abilities import Learns, Settles, contents_of
+from regard.outputs.abilities import Examines, Learns, Settles, contents_of
 from regard.outputs.output import Held
 from regard.runs import checksums, locations, settings
 from regard.runs.build import Parts, build, files_of, load_parts, read, shapes
@@ -57,6 +57,7 @@ def prepare(
     the training data, `files` its checksum, if that is known, and `origin` input and output of the run that this one
     starts from.
     """
+    examine(config, seen)
     skipped = [*seen.skipped]
     on_fault = skipped.append if config.data.faults == "skip" else None
     unit, data = settings.unit_of(config.input, config.task), config.data
@@ -118,6 +119,13 @@ class StoredRows(Sequence[Row]):
         if isinstance(number, slice):
             return [self[i] for i in range(*number.indices(len(self)))]
         return tuple(np.array(field) for field in self._store[number])  # a mapped array cannot be written to
+
+
+def examine(config: Config, seen: Survey) -> None:
+    """Refuse targets that do not go with the settings."""
+    output = OUTPUTS[config.task]
+    if issubclass(output, Examines):
+        output.examine(config, seen)
 
 
 def learn(config: Config, seen: Survey, origin: Parts | None) -> Parts:

@@ -21,6 +21,7 @@ from regard import metrics
 from regard.data.example import Example
 from regard.data.store import Field
 from regard.data.survey import Survey
+from regard.errors import UserError
 from regard.inference.passes import Passes
 from regard.inputs.input import Batch, Chosen, Input, Row, Source, Use
 from regard.inspection import page
@@ -80,7 +81,7 @@ class Estimates(Supervised[float | None], Guesses, Learns):
 
     def rows(self, input: Input[Any], examples: Iterator[Example[Any, str]]) -> Iterator[Row]:
         def targets(some: Sequence[Example[Any, str]]) -> Iterable[Row]:
-            return (self.row(metrics.number_of(example.target)) for example in some)
+            return (self.row(number_in(example.target, example)) for example in some)
 
         return paired(input, targets, examples)
 
@@ -149,6 +150,25 @@ class Estimates(Supervised[float | None], Guesses, Learns):
         shown = Exhibit.of(view, View([said]), maps, passes.input.text(source))
         drawing = Drawing(influence[0], view.names, title=said, what="influence: size of the gradient")
         return replace(shown, drawing=drawing)
+
+
+def refuse_words(seen: Survey) -> None:
+    """Refuse the first target that is no number, with its place if the survey has kept it."""
+    places = {example.target: example for example in reversed(seen.examples)}  # the first of each
+    for name in seen.names:
+        number_in(name, places.get(name))
+
+
+def number_in(target: str, example: Example[Any, str] | None) -> float:
+    """Return the number that a target is, or refuse it with the place where it stands."""
+    try:
+        return metrics.number_of(target)
+    except UserError:
+        place = "" if example is None else f"{example.file}:{example.line}: "
+        raise UserError(
+            f"{place}output.kind=number expects a number such as 3.5 for each text, found {target[:40]!r}. "
+            "Correct the line, or set output.kind=label."
+        ) from None
 
 
 def _sides(name: str) -> tuple[page.Side, page.Side]:

@@ -27,10 +27,10 @@ from regard.inspection.scenes import refuse_crowd, sketch
 from regard.inspection.view import Drawing, View, refuse_unseeable
 from regard.models.encoder import Each
 from regard.network import Network, Subsampling
-from regard.outputs.abilities import Believes, Chooses, Details, Features, Guesses, Invariant, Joins
+from regard.outputs.abilities import Believes, Chooses, Details, Examines, Features, Guesses, Invariant, Joins
 from regard.outputs.classify.head import ClassifyHead, OneState, label_loss
 from regard.outputs.classify.network import pooled, terms_of
-from regard.outputs.classify.numbers import Estimates
+from regard.outputs.classify.numbers import Estimates, refuse_words
 from regard.outputs.classify.settings import ClassifySettings, PoolSettings, choose
 from regard.outputs.output import Held, Item, Lines, Looked, Supervised, halves, paired
 from regard.text import labels
@@ -47,7 +47,7 @@ class Label:
     probabilities: dict[str, float]
 
 
-class Classify(Supervised[Label], Chooses, Joins, Details, Invariant, Features, Believes, Guesses):
+class Classify(Supervised[Label], Chooses, Examines, Joins, Details, Invariant, Features, Believes, Guesses):
     """Labels out. A row that is too long is read in parts, whose probabilities are averaged."""
 
     does, reads = "labels", "classify"
@@ -64,9 +64,13 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant, Features, 
         return (target,)
 
     @classmethod
+    def examine(cls, config: ClassifySettings, seen: Survey) -> None:
+        if config.output.kind == "number":
+            refuse_words(seen)
+
+    @classmethod
     def made(cls, config: ClassifySettings, input: Input[Any], learned: Classes) -> Classify | Estimates:
         if config.output.kind == "number":
-            _refuse_words(learned.names)
             return Estimates.made(config, input, learned)
         if config.output.positive not in (None, *learned.names):
             known = ", ".join(learned.names[:8])
@@ -242,17 +246,6 @@ class Classify(Supervised[Label], Chooses, Joins, Details, Invariant, Features, 
     @classmethod
     def choose(cls, seen: Survey, reading: dict[str, Any]) -> Chosen:
         return choose(seen, reading)
-
-
-def _refuse_words(names: Sequence[str]) -> None:
-    for name in names:
-        try:
-            metrics.number_of(name)
-        except UserError:
-            raise UserError(
-                f"output.kind=number answers with a number, found the label {name!r}: set output.kind=label, or give "
-                "each text a number."
-            ) from None
 
 
 def _references(items: Sequence[Item]) -> list[list[str]]:
