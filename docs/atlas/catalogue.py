@@ -31,8 +31,6 @@ REASONS = {
     "exact": "an identity, which a test checks to rounding: there is no score to report",
     "definition": "a definition or a worked number: there is nothing to measure on data",
     "text": "what comes out is text or a table: there is nothing to draw",
-    "not-measured": "not measured yet: the page says which command would",
-    "cluster": "needs a cluster: the plan of it is on the page",
 }
 
 
