@@ -240,7 +240,7 @@ def test_equal_flops_give_cheap_variants_more_steps(tmp_path: Path) -> None:
             "recurrent: --set model.heads=2: this",
         ),
         (["--vary", "model.width=8,16", "--flops", "inf"], "--flops inf: expected a finite budget above 0"),
-        (["--vary", "model.width=8,16", "--lengths", "5,70"], "--lengths: no item of 6 to 70"),
+        (["--vary", "model.width=8,16", "--lengths", "5,70,90"], "--lengths: no item of 71 to 90"),
         (["--vary", "model.kind=deepsets,"], "value 2 of 2 is empty"),
         (["--vary", "model.width=8,16", "--steps", "0"], "--steps 0: expected a finite budget above 0"),
         (["--vary", "model.width=8,16", "--minutes", "-1"], "--minutes -1: expected a finite budget above 0"),

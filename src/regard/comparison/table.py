@@ -153,6 +153,12 @@ def conclusion(rows: Sequence[Row], label: str) -> str:
     return "; ".join(parts) + "."
 
 
+def concluded(facts: dict[str, Any]) -> str:
+    """Return the conclusion of a comparison that was kept as JSON, in today's words."""
+    rows = [Row(**row | {"verdict": row["verdict"] and Verdict(**row["verdict"])}) for row in facts["rows"]]
+    return conclusion(rows, facts["metric"]["label"] if facts["metric"] else "quality")
+
+
 def _listed(names: Sequence[str]) -> str:
     """Return names with commas and an `and` before the last."""
     return " and ".join([*([", ".join(names[:-1])] if names[:-1] else []), names[-1]])
