@@ -236,8 +236,8 @@ def test_equal_flops_give_cheap_variants_more_steps(tmp_path: Path) -> None:
         (["--vary", "task=classify,tag"], "--vary task=classify: expected variants of one task and input"),
         (["--variants", "wrong.yaml"], "wrong.yaml, two: model.widht=16: there is no setting 'model.widht', did you"),
         (
-            ["--vary", "model.kind=transformer,recurrent", "--set", "model.heads=2"],
-            "recurrent: --set model.heads=2: this",
+            ["--vary", "model.kind=transformer,recurrent", "--set", "model.hidden=24"],
+            "recurrent: --set model.hidden=24: this",
         ),
         (["--vary", "model.width=8,16", "--flops", "inf"], "--flops inf: expected a finite budget above 0"),
         (["--vary", "model.width=8,16", "--lengths", "5,70,90"], "--lengths: no item of 71 to 90"),
@@ -278,6 +278,7 @@ def test_seeds_come_one_after_the_other_with_the_variants_in_turn(tmp_path: Path
 
     more = asked(tmp_path, every_combination(["model.width=8,16"]), seeds=2)
     cells: list[Cell] = list(cells_of(tmp_path, _configs(more, lambda _: None), 2, [None]))
+    assert {cell.config.model.dropout for cell in cells} == {0}  # that of --set, also for simple baselines
     order = [(cell.config.training.seed, cell.variant.name) for cell in cells]
     names = ["width=8", "width=16", "deepsets", "window"]
     assert order == [(seed, name) for seed in (1, 2) for name in names]

@@ -194,7 +194,7 @@ def _lines(found: CostPlan) -> Iterator[str]:
 
 def _parts(found: CostPlan) -> Iterator[str]:
     weights, parts = parameters(found.sample.task.network), found.step.parts
-    names = sorted({*weights, *parts}, key=lambda part: (ORDER.get(part.place, 9), -parts[part]))
+    names = sorted({*weights, *parts}, key=lambda part: (ORDER.get(part.place, 9), -parts[part], part))
     yield f"{'part':36}{'parameters':>14}{'a step, GFLOP':>16}{'share':>8}"
     total = max(1, parts.total())
     for part in names:

@@ -150,7 +150,7 @@ def _configs(asked: Comparison, say: Say) -> Configs:
     for variant, config in own:
         if (config.task, config.input) != (base.task, base.input):
             raise UserError(f"{variant.name} is another task than {own[0][0].name}: expected variants of one task.")
-    found: Configs = [*own, *simple_variants(base, own)]
+    found: Configs = [*own, *simple_variants(base, own, asked.files.set)]
     if asked.match:
         count = sizes.parameters_of if asked.match == "parameters" else sizes.flops_of
         wanted = count(base)
