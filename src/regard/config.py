@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import ErrorDetails
 
 from regard.errors import UserError
 
@@ -146,7 +147,7 @@ def is_settings(path: str | Path) -> bool:
     return Path(path).suffix.lower() in (".yaml", ".yml")
 
 
-def parse(path: Path) -> dict[str, Any]:
+def parse(path: Path, expected: str = "`task:`, `data:`, `model:` and so on") -> dict[str, Any]:
     """Read the settings of a YAML file as a nested dictionary."""
     try:
         found = plain_yaml(path.read_text(encoding="utf-8"))
@@ -157,8 +158,33 @@ def parse(path: Path) -> dict[str, Any]:
         line = f":{mark.line + 1}" if mark else ""
         raise UserError(f"{path}{line} is not valid YAML: {getattr(error, 'problem', None) or error}.") from error
     if not isinstance(found, dict):
-        raise UserError(f"{path} holds no settings: expected `task:`, `data:`, `model:` and so on.")
+        raise UserError(f"{path} holds no settings: expected {expected}.")
     return found
+
+
+EXPECTED = {  # by pydantic's name of a fault
+    "greater_than_equal": "{ge} or more",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "at most {le}",
+    "less_than": "less than {lt}",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "list_type": "a list",
+    "literal_error": "{expected}",
+}
+
+
+def expected_by(fault: ErrorDetails) -> str | None:
+    """Return what a setting expects instead of the value that pydantic refused; None for other faults."""
+    found = EXPECTED.get(fault["type"])
+    return None if found is None else found.format(**fault.get("ctx", {}))
 
 
 def nearest(name: str, known: list[str]) -> str:

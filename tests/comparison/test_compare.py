@@ -232,10 +232,18 @@ def test_equal_flops_give_cheap_variants_more_steps(tmp_path: Path) -> None:
             ["--vary", "model.atention=full,local"],
             "there is no setting 'model.atention', did you mean 'model.attention'?",
         ),
-        (["--vary", "model.kind=deepsets,deepset"], "deepset"),
+        (["--vary", "model.kind=deepsets,deepset"], "found 'deepset': did you mean 'deepsets'?"),
+        (["--vary", "task=classify,tag"], "--vary task=classify: expected variants of one task and input"),
+        (["--variants", "wrong.yaml"], "wrong.yaml, two: model.widht=16: there is no setting 'model.widht', did you"),
+        (
+            ["--vary", "model.kind=transformer,recurrent", "--set", "model.hidden=24"],
+            "recurrent: --set model.hidden=24: this",
+        ),
+        (["--vary", "model.width=8,16", "--flops", "inf"], "--flops inf: expected a finite budget above 0"),
+        (["--vary", "model.width=8,16", "--lengths", "5,70,90"], "--lengths: no item of 71 to 90"),
         (["--vary", "model.kind=deepsets,"], "value 2 of 2 is empty"),
-        (["--vary", "model.width=8,16", "--steps", "0"], "--steps 0: expected a budget above 0"),
-        (["--vary", "model.width=8,16", "--minutes", "-1"], "--minutes -1: expected a budget above 0"),
+        (["--vary", "model.width=8,16", "--steps", "0"], "--steps 0: expected a finite budget above 0"),
+        (["--vary", "model.width=8,16", "--minutes", "-1"], "--minutes -1: expected a finite budget above 0"),
         (
             ["--vary", "model.width=8,16", "--steps", "9", "--minutes", "1"],
             "--minutes and --steps: expected one budget",
@@ -252,8 +260,10 @@ def test_equal_flops_give_cheap_variants_more_steps(tmp_path: Path) -> None:
 )
 def test_faults_are_one_sentence(cli: Regard, arguments: list[str], said: str) -> None:
     write_words(cli.folder / "words.tsv", 300, 0)
+    (cli.folder / "wrong.yaml").write_text("one: {model.width: 8}\ntwo: {model.widht: 16}\n")
     cli.run("compare", "words.tsv", "-o", "compared", "--set", "model.kind=transformer", *arguments, code=1)
     assert said in cli.said.strip().splitlines()[-1]
+    assert not (cli.folder / "compared").exists()  # nothing was trained first
 
 
 def test_a_folder_of_something_else_is_refused(cli: Regard) -> None:
@@ -268,6 +278,7 @@ def test_seeds_come_one_after_the_other_with_the_variants_in_turn(tmp_path: Path
 
     more = asked(tmp_path, every_combination(["model.width=8,16"]), seeds=2)
     cells: list[Cell] = list(cells_of(tmp_path, _configs(more, lambda _: None), 2, [None]))
+    assert {cell.config.model.dropout for cell in cells} == {0}  # that of --set, also for simple baselines
     order = [(cell.config.training.seed, cell.variant.name) for cell in cells]
     names = ["width=8", "width=16", "deepsets", "window"]
     assert order == [(seed, name) for seed in (1, 2) for name in names]

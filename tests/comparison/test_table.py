@@ -35,4 +35,6 @@ def test_what_is_alike_and_what_simple_baselines_beat_is_said() -> None:
     assert conclusion(rows, "accuracy") == (
         "local cannot be told apart from full in accuracy; the simple baseline window beats full."
     )
+    rows = [BASE, *(row(name, OPEN, []) for name in ("local", "linear", "bigbird"))]
+    assert conclusion(rows, "loss") == "local, linear and bigbird cannot be told apart from full in loss."
     assert conclusion([BASE], "accuracy").startswith("Nothing can be compared with full: there is no metric")

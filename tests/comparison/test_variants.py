@@ -53,3 +53,6 @@ def test_an_empty_variant_of_a_file_is_refused(tmp_path: Path) -> None:
     path.write_text("one: {model.width: 8}\ntwo: {}\n")
     with pytest.raises(UserError, match="the variant 'two' is empty"):
         named(path)
+    path.write_text("")
+    with pytest.raises(UserError, match=r"holds no settings: expected named variants, such as `full: \{model"):
+        named(path)

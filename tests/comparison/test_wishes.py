@@ -30,6 +30,7 @@ def test_each_kind_fulfils_the_wishes_of_the_published_table(tmp_path: Path) -> 
         assert told == TOLD[kind][:3], kind
         assert weights == TOLD[kind][3] or (kind == "floater" and weights > 0), kind
     assert wishes_of(configs[:1]) == [None]  # positions do not differ
+    assert wishes_of([configs[0], configs[-1]]) == [None, None]  # nor do they where another kind has none
 
 
 def test_they_stand_beside_the_measured_lengths() -> None:

@@ -24,6 +24,9 @@ from regard.training.prepare import counts_of, learn
 from regard.training.train import settle
 from tests import test_matrix as matrix
 
+# Torch says that of GPUs when oneDNN is left out.
+pytestmark = pytest.mark.filterwarnings("ignore:TF32 acceleration")
+
 TRANSFORMER = ["model.kind=transformer", "model.heads=2", "model.hidden=24"]
 CONVERT = ["model.heads=2", "model.hidden=24", "model.kind=transformer"]
 LABEL = "tokens", "classify"
@@ -60,9 +63,27 @@ KINDS: dict[str, tuple[str, str, list[str]]] = {
     "gan": ("patches", "imagine", [*matrix.PLAYERS, "output.latent=3"]),
     "forgetting": (*LABEL, ["model.kind=recurrent", "model.cell=forgetting"]),
     "conformer": ("frames", "tag", matrix.MORE["frames", "tag"]),
+    "floater": (*LABEL, [*TRANSFORMER, "model.position=floater"]),
+    "learned": (*LABEL, [*TRANSFORMER, "model.position=learned", "model.position_way=heads"]),
+    "alibi": (*LABEL, [*TRANSFORMER, "model.position=alibi", "model.heads_see=piece", "model.value_width=7"]),
+    "mean": (*LABEL, [*TRANSFORMER, "model.normaliser=mean"]),
+    "gpt, classify": (*LABEL, ["model.kind=gpt", "model.heads=2", "model.hidden=24", "model.language=0.5"]),
+    "n-grams": ("tokens", "convert", [*CONVERT, "model.ngrams=3", "model.buckets=64"]),
+    "recurrent": (*LABEL, ["model.kind=recurrent"]),
+    "recurrent, tag": ("tokens", "tag", ["model.kind=recurrent", "model.cell=gru", "tokens.spelling_width=8"]),
+    "recurrent, continue": ("tokens", "continue", ["model.kind=recurrent", "output.context=48"]),
+    "recurrent, additive": ("tokens", "convert", ["model.kind=recurrent"]),
+    "recurrent, location": ("tokens", "convert", ["model.kind=recurrent", "model.attention=location"]),
+    "recurrent, heads": ("tokens", "convert", ["model.kind=recurrent", "model.heads=2", "model.order=before"]),
+    "pyramid": ("frames", "classify", ["model.kind=pyramid"]),
+    "speech": ("frames", "convert", matrix.MORE["frames", "convert"]),
+    "show, attend and tell": ("patches", "convert", ["model.kind=show-attend-tell", "encoder.width=8"]),
+    "video": ("clips", "classify", matrix.MORE["clips", "classify"]),
+    "vae, dense": ("patches", "imagine", [*matrix.MORE["patches", "imagine"], "model.kind=dense"]),
 }
 # fmt: on
-FEW = (["model.kind=deepsets"], ["model.kind=window"], ["model.kind=sagan"])  # they lack some settings of others
+# They lack some settings of others.
+FEW = [[f"model.kind={kind}"] for kind in ("deepsets", "window", "sagan", "pyramid", "show-attend-tell")]
 
 
 def toy_task(folder: Path, source: str, output: str, changes: list[str]) -> tuple[Task, Any]:
@@ -76,7 +97,8 @@ def toy_task(folder: Path, source: str, output: str, changes: list[str]) -> tupl
 
 def counted(task: Task, batch: Any) -> int:
     """Return the count of torch, of which two faults are mended: it takes a convolution in groups for a whole one where it is
-    differentiated by its weights, and does not see products that are added to a tensor in place."""
+    differentiated by its weights, and does not see products that are added to a tensor in place. Without oneDNN an
+    LSTM is the products of its cells, which it sees."""
 
     def backward(gradient: Any, x: Any, weight: Any, *rest: Any, **_: Any) -> int:
         batch, places, channels = gradient[0], gradient[2:].numel(), gradient[1]
@@ -84,7 +106,8 @@ def counted(task: Task, batch: Any) -> int:
 
     mended = {torch.ops.aten.convolution_backward: backward}
     task.network.train()
-    with FlopCounterMode(display=False, custom_mapping=mended) as counter, sdpa_kernel(SDPBackend.MATH):
+    plain = torch.backends.mkldnn.flags(enabled=False)
+    with FlopCounterMode(display=False, custom_mapping=mended) as counter, sdpa_kernel(SDPBackend.MATH), plain:
         task.network(batch, task.turns[0]).sum().backward()
     task.network.zero_grad(set_to_none=True)
     return int(counter.get_total_flops())
@@ -156,6 +179,21 @@ def test_edges_cost_a_score_and_a_sum_each() -> None:
     along = 6 * 2 * (2 * 4 + 2 * 4)  # edges, heads, a product and a weighted sum of 4 numbers
     assert found.forward.total() == projections + along
     assert found.backward.total() == 2 * projections - 3 * 2 * 4 * 8 * 8 + 2 * along  # x asks for no gradient
+
+
+@pytest.mark.parametrize(
+    ("kind", "scored", "learned"), [("gcn", 0, 0), ("graph", 0, 0), ("gat", 0, 1), ("gatv2", 1, 1)]
+)
+def test_networks_along_edges_cost_their_products_and_what_each_edge_does(
+    kind: str, scored: int, learned: int, tmp_path: Path
+) -> None:
+    """For each edge of a layer of width w: 2w for a · LeakyReLU(q + k) where a score is one, 2w for the weighted sum; back
+    2w for the values, 2w for weights that are learned, 4w for such a score."""
+    task, rows = toy_task(tmp_path, "nodes", "classify", [f"model.kind={kind}"])
+    batch = task.batch(rows)
+    edges = batch.source.mask if kind != "graph" else batch.source.mask.without_loops()
+    each = 2 * len(edges.receiver) * 16  # of one layer of the matrix's width
+    assert traced(task.network, batch).flops - counted(task, batch) == each * (2 + 3 * scored + learned)
 
 
 def test_a_transformer_layer_costs_what_its_formula_says(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
+from regard.layers.products import stated
 from regard.layers.roles import BETWEEN, Role
 
 Score = Callable[[Tensor | None, Tensor], Tensor]
@@ -181,4 +182,5 @@ class GraphDynamic(PairScore):
         return k
 
     def join(self, one: Tensor, other: Tensor) -> Tensor:
-        return (leaky_relu(one + other, self.slope) * self.functional).sum(-1)
+        pairs = leaky_relu(one + other, self.slope)
+        return stated((pairs * self.functional).sum(-1), 2 * pairs.numel())

@@ -74,7 +74,7 @@ def plan(
     machine = None if on == "this" else machine_of(on)
     sample = _sample([*data], task, changes, length, format=format, columns=columns)
     if not len(sample.rows):
-        raise UserError(f"{data[0]}: nothing is left to train on; see data.longest.")
+        raise UserError(f"{data[0]}: no example is as short as data.longest: set a larger one.")
     step, how = sample.step(), sample.config.training
     if machine is None:
         machine, pace = _this(sample), calibration.calibrated(sample)
@@ -194,7 +194,7 @@ def _lines(found: CostPlan) -> Iterator[str]:
 
 def _parts(found: CostPlan) -> Iterator[str]:
     weights, parts = parameters(found.sample.task.network), found.step.parts
-    names = sorted({*weights, *parts}, key=lambda part: (ORDER.get(part.place, 9), -parts[part]))
+    names = sorted({*weights, *parts}, key=lambda part: (ORDER.get(part.place, 9), -parts[part], part))
     yield f"{'part':36}{'parameters':>14}{'a step, GFLOP':>16}{'share':>8}"
     total = max(1, parts.total())
     for part in names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 import regard
-from regard.comparison import drawings, fairness, matching, report, sizes, table
+from regard.comparison import drawings, fairness, matching, measuring, report, sizes, table
 from regard.comparison.baselines import simple_variants
 from regard.comparison.cells import Cell, cells_of
 from regard.comparison.table import Series
@@ -61,8 +62,8 @@ class Budget:
             raise UserError(f"{' and '.join(given)}: expected one budget; the others follow from it.")
         for name in ("minutes", "steps", "flops"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UserError(f"--{name} {value:g}: expected a budget above 0.")
+            if value is not None and not 0 < value < math.inf:
+                raise UserError(f"--{name} {value:g}: expected a finite budget above 0.")
 
     @property
     def unit(self) -> str | None:
@@ -113,6 +114,7 @@ def compare(asked: Comparison, say: Say) -> dict[str, Any]:
     refuse_unwritable(*asked.files.data, asked.folder)
     _refuse_other_folder(asked.folder)
     configs = _configs(asked, say)
+    _refuse_missing(asked, configs[0][1])
     cells = list(cells_of(asked.folder, configs, asked.seeds, asked.sizes or [None]))
     done = sum(cell.measures() is not None for cell in cells)  # other settings are refused before anything is trained
     say(
@@ -130,17 +132,25 @@ def _refuse_other_folder(folder: Path) -> None:
         raise UserError(f"{folder} is not empty and holds no comparison: name another folder with -o.")
 
 
+def _refuse_missing(asked: Comparison, base: Config) -> None:
+    """Refuse lengths and amounts of data that are not there before anything is trained."""
+    if asked.lengths:
+        measuring.refuse_missing_lengths(base, asked.lengths)
+    if asked.sizes:
+        sizes.parts_of(settings.override(base, [f"data.most={asked.sizes[-1]}"]))
+
+
 # ---- settings --------------------------------------------------------------------------------------------------------
 
 
 def _configs(asked: Comparison, say: Say) -> Configs:
     """Return the settings of each variant and of the simple baselines: of equal size if asked, with their budget."""
-    own = [(variant, _settled(asked, variant.changes)) for variant in asked.variants]
+    own = [(variant, _settled(asked, variant)) for variant in asked.variants]
     base = own[0][1]
     for variant, config in own:
         if (config.task, config.input) != (base.task, base.input):
             raise UserError(f"{variant.name} is another task than {own[0][0].name}: expected variants of one task.")
-    found: Configs = [*own, *simple_variants(base, own)]
+    found: Configs = [*own, *simple_variants(base, own, asked.files.set)]
     if asked.match:
         count = sizes.parameters_of if asked.match == "parameters" else sizes.flops_of
         wanted = count(base)
@@ -151,9 +161,12 @@ def _configs(asked: Comparison, say: Say) -> Configs:
     return [(variant, settings.override(config, asked.budget.changes(config))) for variant, config in found]
 
 
-def _settled(asked: Comparison, changes: Sequence[str]) -> Config:
-    """Return all settings of a variant; what is wrong with it is said with --vary."""
-    files = asked.files
+def _settled(asked: Comparison, variant: Variant) -> Config:
+    """Return all settings of a variant; what is wrong with it is said with --vary, or with the file it is from."""
+    files, changes = asked.files, variant.changes
+    for change in changes:
+        if change.startswith(("task=", "input=")):
+            raise UserError(f"{variant.where} {change}: expected variants of one task and input; see --task.")
     first = [change for change in changes if GIVEN.match(change)]  # known before the others are chosen
     config, _, _ = settle(
         list(files.data),
@@ -170,7 +183,11 @@ def _settled(asked: Comparison, changes: Sequence[str]) -> Config:
     try:
         return settings.override(config, [*files.set, *changes])  # another kind of model begins with its own settings
     except UserError as error:
-        raise UserError(str(error).replace("--set", "--vary")) from None
+        said = str(error.args[0])
+        if any(f"--set {change}:" in said for change in files.set):  # of all variants, and this one lacks it
+            raise UserError(f"{variant.name}: {said}") from None
+        own = said.replace("--set:", f"{variant.where.rstrip(':')}:").replace("--set", variant.where)
+        raise UserError(own) from None
 
 
 # ---- trainings -------------------------------------------------------------------------------------------------------

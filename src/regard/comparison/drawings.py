@@ -24,37 +24,63 @@ def draw(facts: Facts, series: Sequence[Series], folder: Path) -> Iterator[tuple
     if facts["metric"] is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    label = facts["metric"]["label"]
     shown = [each for each in series if not _row(facts, each.name)["excluded"]]
-    for along, name, what in (("step", "steps.png", "steps"), ("minutes", "time.png", "minutes of training")):
-        drawn = _curves(shown, facts["metric"]["name"], along)
-        if drawn is not None:
-            x, lines, bands = drawn
-            title = f"{label} against {what}, with the range over seeds"
-            pictures.save(_beside(pictures.curves(x, lines, what, label, bands=bands, title=title)), folder / name)
-            yield name, title
+    several = any(len(each.measures) > 1 for each in shown)
+    name, over = facts["metric"]["label"], ", range over seeds" * several
+    for drawn, file, title in (
+        *_learning(facts, shown, f"{name} against {{}}{over}"),
+        *_speed(facts, f"{name} against speed{', ± standard deviation' * several}"),
+        *_by(facts, shown, f"{name} against {{}}{over}"),
+    ):
+        pictures.save(drawn, folder / file)
+        yield file, title
+
+
+Drawn = Iterator[tuple[Figure, str, str]]  # with the name of its file, and its title
+
+
+def _learning(facts: Facts, shown: Sequence[Series], title: str) -> Drawn:
+    """Draw learning curves along steps and along time."""
+    for along, file, what in (("step", "steps.png", "steps"), ("minutes", "time.png", "minutes of training")):
+        found = _curves(shown, facts["metric"]["name"], along)
+        if found is None:
+            return
+        x, lines, bands = found
+        if along == "minutes" and x[-1] < 1:
+            x, what = 60 * x, "seconds of training"
+        said = title.format(what)
+        yield _beside(pictures.curves(x, lines, what, _label(facts), bands=bands, title=said)), file, said
+
+
+def _speed(facts: Facts, title: str) -> Drawn:
+    """Draw quality against speed."""
     fast = [
         Point(row["name"], row["costs"]["answers_per_second"], row["quality"], row["sd"] or 0.0, hollow=row["simple"])
         for row in facts["rows"]
         if row["quality"] is not None and not row["excluded"] and row["costs"].get("answers_per_second")
     ]
     if len(fast) > 1:
-        title = f"{label} against speed"
-        pictures.save(scatter(fast, "answers a second", label, title=title), folder / "speed.png")
-        yield "speed.png", title
+        yield scatter(fast, "answers a second", _label(facts), title=title), "speed.png", title
+
+
+def _by(facts: Facts, shown: Sequence[Series], title: str) -> Drawn:
+    """Draw quality against the length of the items, and against the amount of data."""
     for key, what in (("lengths", "length"), ("sizes", "examples to train on")):
-        rows = [row for row in facts["rows"] if row[key] and not row["excluded"]]
-        if not rows:
+        x = np.array(facts[key], dtype=np.float64)
+        if not len(x) or not shown:
             continue
-        x = np.array([float(value) for value in rows[0][key]])
-        lines = {row["name"]: _values(row[key]) for row in rows}
-        title = f"{label} against {what}"
-        figure = _beside(pictures.curves(x, lines, what, label, title=title))
+        lines, bands = _spread({each.name: _values(each, key) for each in shown})
+        said = title.format(what)
+        figure = _beside(pictures.curves(x, lines, what, _label(facts), bands=bands, title=said))
         figure.axes[0].set_xscale("log", base=2 if key == "lengths" else 10)
         figure.axes[0].set_xticks(x, [f"{value:,.0f}" for value in x])
         figure.axes[0].minorticks_off()
-        pictures.save(figure, folder / f"{key}.png")
-        yield f"{key}.png", title
+        yield figure, f"{key}.png", said
+
+
+def _label(facts: Facts) -> str:
+    metric = facts["metric"]
+    return f"{metric['label']} ({metric['unit']})" if metric["unit"] else str(metric["label"])
 
 
 def _beside(figure: Figure) -> Figure:
@@ -68,38 +94,56 @@ def _row(facts: Facts, name: str) -> Facts:
     return found
 
 
-def _values(found: dict[str, Any]) -> NDArray[np.float64]:
-    plain = (value["quality"] if isinstance(value, dict) else value for value in found.values())
-    return np.array([np.nan if value is None else value for value in plain], dtype=np.float64)
-
-
 Lines = dict[str, NDArray[np.float64]]
+Bands = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 
-def _curves(
-    series: Sequence[Series], metric: str, along: str
-) -> tuple[NDArray[np.float64], Lines, dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]] | None:
-    """Return the mean score of each variant along steps or minutes, and its range over the seeds; between two
-    validations it is a straight line."""
+def _values(series: Series, key: str) -> NDArray[np.float64]:
+    """Return the quality with each seed, (seeds, lengths or amounts of data)."""
+    if key == "lengths":
+        return np.array([[*each["lengths"].values()] for each in series.measures], dtype=np.float64)
+    return np.array([[each["quality"] for each in some] for some in series.by_size.values()], dtype=np.float64).T
 
-    def points(one: dict[str, Any]) -> list[tuple[float, float]]:
-        return [(entry[along], entry[metric]) for entry in one["history"] if metric in entry]
 
-    curves = {each.name: [points(one) for one in each.measures] for each in series}
+def _spread(found: Lines) -> tuple[Lines, Bands]:
+    """Return the mean over the seeds, which come first, and their range."""
+    lines = {name: values.mean(0) for name, values in found.items()}
+    return lines, {name: (values.min(0), values.max(0)) for name, values in found.items()}
+
+
+def _curves(series: Sequence[Series], metric: str, along: str) -> tuple[NDArray[np.float64], Lines, Bands] | None:
+    """Return the mean score of each variant along steps or minutes, and its range over the seeds.
+
+    Seeds are joined at equal shares of their training, for they take different times; between two validations a curve
+    is a straight line.
+    """
+    curves = {each.name: [_curve(one["history"], metric, along) for one in each.measures] for each in series}
     curves = {name: some for name, some in curves.items() if all(len(one) > 1 for one in some)}
     if not curves:
         return None
-    last = max(one[-1][0] for some in curves.values() for one in some)
-    x = np.linspace(0, last, POINTS)
-    lines: Lines = {}
-    bands = {}
+    ways: Lines = {}
+    found: Lines = {}
     for name, some in curves.items():
-        found = np.array(
-            [
-                np.interp(x, [at for at, _ in one], [score for _, score in one], left=np.nan, right=np.nan)
-                for one in some
-            ]
+        shares = np.linspace(max(one[0, 0] for one in some), min(one[-1, 0] for one in some), POINTS)
+        ways[name], found[name] = (
+            np.array([np.interp(shares, one[:, 0], one[:, column]) for one in some]) for column in (1, 2)
         )
-        lines[name] = found.mean(0)
-        bands[name] = (found.min(0), found.max(0))
-    return x, lines, bands
+    x = np.linspace(0, max(way.mean(0)[-1] for way in ways.values()), POINTS)
+
+    def laid(name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.interp(x, ways[name].mean(0), values, left=np.nan, right=np.nan)
+
+    lines, bands = _spread(found)
+    return (
+        x,
+        {name: laid(name, values) for name, values in lines.items()},
+        {name: (laid(name, low), laid(name, high)) for name, (low, high) in bands.items()},
+    )
+
+
+def _curve(history: Sequence[Facts], metric: str, along: str) -> NDArray[np.float64]:
+    """Return the share of the training, steps or minutes, and the score of each validation."""
+    points = [(entry["step"], entry[along], entry[metric]) for entry in history if metric in entry]
+    found = np.array(points, dtype=np.float64).reshape(-1, 3)
+    found[:, 0] /= max((entry["step"] for entry in history), default=1)
+    return found

@@ -45,6 +45,8 @@ def warnings_of(series: Sequence[Series], rows: Sequence[Row], configs: Sequence
     """Yield what may mislead: one seed, variants that still improve, one learning rate for all, early stops."""
     if len(series[0].measures) == 1:
         yield "one seed: no verdict is given, as luck and merit cannot be told apart; use --seeds 3 or more"
+    if len(series[0].measures) == 2:
+        yield "two seeds: intervals are almost four times as wide as with three (Student's t); use --seeds 3 or more"
     rising = [each.name for each in series if _still_improving(each)]
     if rising:
         yield f"still improving when the budget ended: {', '.join(rising)}; more steps may change the order"

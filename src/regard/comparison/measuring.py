@@ -6,18 +6,23 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 
 from regard import metrics
+from regard.comparison import sizes
+from regard.config import Config
 from regard.costs import memory
 from regard.errors import UserError
 from regard.metrics.scores import label_of
 from regard.outputs.abilities import Guesses, Stretches
 from regard.outputs.output import Held
 from regard.runs import checkpoint
+from regard.runs.build import weightless
 from regard.runs.model import Model
 from regard.training.split import Split, held_out, survey
 
@@ -52,6 +57,15 @@ def measured(model: Model, lengths: Sequence[int], *, guess: bool) -> dict[str, 
         "seconds_per_answer": _each(model, near),
     }
     return found | _training(model)
+
+
+def refuse_missing_lengths(config: Config, lengths: Sequence[int]) -> None:
+    """Refuse lengths that nothing to evaluate on has: better now than after the first training."""
+    model = Model(Path(), config, weightless(config, sizes.parts_of(config)))
+    if not isinstance(model.task.output, Stretches):
+        held = _held(model)
+        for before, length in pairwise((0, *lengths)):
+            _between(model, held, before, length)
 
 
 def _held(model: Model) -> Held:

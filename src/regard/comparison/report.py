@@ -76,15 +76,14 @@ def by_key(facts: Facts, key: str, what: str) -> str:
     rows = [row for row in facts["rows"] if row[key] and not row["excluded"]]
     columns = list(rows[0][key]) if rows else []
     wishes = [*(_wishes(rows) if key == "lengths" else ())]
-    heads = [f"{name} ({int(name) / int(columns[0]):g}×)" for name in columns] if wishes else columns
+    heads = [f"{name} ({int(name) / int(columns[0]):.3g}×)" for name in columns] if wishes else columns
     lines = [
         (f"{_metric(facts)} by {what}", *wishes, *heads),
         ("---", *("---" for _ in wishes), *("---:" for _ in heads)),
     ]
     for row in rows:
-        found = [value["quality"] if isinstance(value, dict) else value for value in row[key].values()]
         told = [_told((row["wishes"] or {}).get(name)) for name in wishes]
-        lines.append((row["name"], *told, *(_number(value, facts) for value in found)))
+        lines.append((row["name"], *told, *(_spread(value, facts) for value in row[key].values())))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -109,6 +108,11 @@ def _number(value: float | None, facts: Facts) -> str:
     if value is None:
         return "cannot"
     return f"{value:.{_digits(facts)}f}"
+
+
+def _spread(found: Any, facts: Facts) -> str:
+    """Return a quality, or a quality with its standard deviation over the seeds."""
+    return _quality(found, facts) if isinstance(found, dict) else _number(found, facts)
 
 
 def _digits(facts: Facts) -> int:
@@ -159,14 +163,17 @@ def as_csv(facts: Facts) -> str:
     """Return the table as CSV: plain numbers, one row for each variant."""
     keys: Sequence[str] = list(facts["rows"][0]["costs"])
     verdicts = ("difference", "low", "high", "word")
-    lengths = [f"length {name}" for name in facts["rows"][0]["lengths"]]
+    several = {"length": "lengths", "examples": "sizes"}  # quality by them, a column each
+    by = [f"{what} {name}" for what, key in several.items() for name in facts["rows"][0][key]]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["variant", "simple", "excluded", "quality", "sd", "seeds", *verdicts, *keys, *lengths])
+    writer.writerow(["variant", "simple", "excluded", "quality", "sd", "seeds", *verdicts, *keys, *by])
     for row in facts["rows"]:
         verdict = row["verdict"] or {}
         found = [row["name"], row["simple"], row["excluded"] or "", row["quality"], row["sd"], len(row["each"])]
         found += [verdict.get(name) for name in verdicts]
-        found += [row["costs"].get(key) for key in keys] + list(row["lengths"].values())
+        found += [row["costs"].get(key) for key in keys]
+        found += [row["lengths"].get(name) for name in facts["rows"][0]["lengths"]]
+        found += [row["sizes"].get(name, {}).get("quality") for name in facts["rows"][0]["sizes"]]
         writer.writerow(["" if value is None else value for value in found])
     return buffer.getvalue()

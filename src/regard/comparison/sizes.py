@@ -60,5 +60,5 @@ def _learned(key: str) -> tuple[Parts, Sequence[Row]]:
     rows = parts[1].rows(parts[0], iter(seen.examples[:ROWS]))
     some = [part for row in rows for part in fitting(row, config.data.longest, parts)]
     if not some:
-        raise UserError(f"{config.data.train[0]}: nothing is left to train on: see data.longest.")
+        raise UserError(f"{config.data.train[0]}: no example is as short as data.longest: set a larger one.")
     return parts, some

@@ -147,10 +147,21 @@ def conclusion(rows: Sequence[Row], label: str) -> str:
     alike = [row.name for row, verdict in variants if verdict.word == OPEN]
     parts = [f"In {label}, compared with {base.name}: {', '.join(told)}"] if told else []
     if alike:
-        parts.append(f"{' and '.join(alike)} cannot be told apart from {base.name} in {label}")
+        parts.append(f"{_listed(alike)} cannot be told apart from {base.name} in {label}")
     beaten = [row.name for row, verdict in found if row.simple and verdict.word == BETTER]
     parts += [f"the simple baseline {name} beats {base.name}" for name in beaten]
     return "; ".join(parts) + "."
+
+
+def concluded(facts: dict[str, Any]) -> str:
+    """Return the conclusion of a comparison that was kept as JSON, in today's words."""
+    rows = [Row(**row | {"verdict": row["verdict"] and Verdict(**row["verdict"])}) for row in facts["rows"]]
+    return conclusion(rows, facts["metric"]["label"] if facts["metric"] else "quality")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names with commas and an `and` before the last."""
+    return " and ".join([*([", ".join(names[:-1])] if names[:-1] else []), names[-1]])
 
 
 def _faster(row: Row, base: Row) -> str:

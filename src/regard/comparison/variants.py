@@ -18,11 +18,13 @@ CUT = re.compile(r",(?![^\[{]*[\]}])")  # commas, but those of a list in bracket
 
 @dataclass(frozen=True)
 class Variant:
-    """Changes of settings, under a name. A `simple` one is a baseline that the comparison adds."""
+    """Changes of settings, under a name. A `simple` one is a baseline that the comparison adds. `where` begins a
+    sentence about what is wrong with them."""
 
     name: str
     changes: tuple[str, ...]
     simple: bool = False
+    where: str = "--vary"
 
     @property
     def slug(self) -> str:
@@ -71,12 +73,12 @@ def named(path: Path) -> list[Variant]:
     short window: {model.attention: local, model.reach: 8}
     """
     found = []
-    for name, changed in config_files.parse(path).items():
+    for name, changed in config_files.parse(path, "named variants, such as `full: {model.attention: full}`").items():
         if not isinstance(changed, dict) or not changed:
             raise UserError(
                 f"{path}: the variant {str(name)!r} is empty: expected settings, such as {{model.attention: full}}."
             )
-        found.append(Variant(str(name), tuple(settings.changes(dict(_flat(changed))))))
+        found.append(Variant(str(name), tuple(settings.changes(dict(_flat(changed)))), where=f"{path}, {name}:"))
     return _distinct(found, str(path))
 
 

@@ -25,7 +25,7 @@ LONG = 10_000  # elements: more than any other setting that a table's length fol
 
 def wishes_of(configs: Sequence[Config]) -> list[dict[str, Any] | None]:
     """Return for each variant which wishes its positions fulfil; nothing at all if positions do not differ."""
-    kinds = {getattr(config.model, "position", None) for config in configs}
+    kinds = {config.model.position for config in configs if hasattr(config.model, "position")}
     return [None if len(kinds) < 2 else _fulfilled(config) for config in configs]
 
 

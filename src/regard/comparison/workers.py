@@ -100,7 +100,7 @@ def main(cell: Cell, how: Work) -> None:
     except (Interrupted, KeyboardInterrupt):
         _leave(STOPPED)
     except UserError as error:
-        print(error, file=sys.stderr)
+        print(error.args[0], file=sys.stderr)  # whoever started the comparison says it in its own way
         _leave(REFUSED)
 
 

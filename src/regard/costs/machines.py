@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
-from regard.config import Section, is_settings, nearest, parse
+from regard.config import Section, expected_by, is_settings, nearest, parse
 from regard.errors import UserError
+
+Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class Machine(Section):
@@ -22,9 +25,22 @@ class Machine(Section):
     half: float | None = Field(None, gt=0, description="the same in bfloat16; empty: it has no kernels for it")
     gigabytes: float = Field(gt=0, description="memory of a device")
     watts: float | None = Field(None, gt=0, description="power of a device under load")
+<<<<<<< HEAD
     price: float | None = Field(None, ge=0, description="price of a device for an hour")
     currency: str = Field("", description="currency of the price")
     efficiency: tuple[float, float] = Field((0.2, 0.5), description="share of the rate that is reached, from … to …")
+=======
+    price: float | None = Field(None, ge=0, description="of a device for an hour")
+    currency: str = Field("", description="of the price")
+    efficiency: tuple[Share, Share] = Field((0.2, 0.5), description="share of the rate that is reached, from … to …")
+
+    @field_validator("efficiency")
+    @classmethod
+    def _worst_first(cls, given: tuple[float, float]) -> tuple[float, float]:
+        if given[0] > given[1]:
+            raise PydanticCustomError("efficiency", "expected the worst share first, then the best")
+        return given
+>>>>>>> w20
 
     def rate(self, precision: str) -> float:
         """Return operations a second of all devices together, as the data sheet has them."""
@@ -62,6 +78,7 @@ def _written(path: Path) -> Machine:
         key, known = ".".join(map(str, first["loc"])), [*Machine.model_fields]
         if first["type"] == "extra_forbidden":
             raise UserError(f"{path}: there is no key {key!r} of a machine{nearest(key, known)}") from error
-        raise UserError(
-            f"{path}: {key}: {first['msg'][0].lower()}{first['msg'][1:]}; keys: {', '.join(known)}."
-        ) from error
+        expected = expected_by(first)
+        said = f"{first['msg'][0].lower()}{first['msg'][1:]}" if expected is None else f"expected {expected}"
+        found = "" if first["type"] == "missing" else f", found {first['input']!r}"
+        raise UserError(f"{path}: {key}: {said}{found}; keys: {', '.join(known)}.") from error

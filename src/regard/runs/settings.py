@@ -14,7 +14,7 @@ import yaml
 from pydantic import Field, ValidationError, create_model
 
 from regard import config
-from regard.config import Config, keys_of, nearest
+from regard.config import Config, expected_by, keys_of, nearest
 from regard.errors import UserError
 from regard.inputs import INPUTS
 from regard.inputs import unit_of as unit_of_input
@@ -115,23 +115,6 @@ def _sized(model: dict[str, Any], settings: type[Config], where: str) -> dict[st
 
 
 OPTIONS = {f"training.{name}": f"--{name}" for name in ("steps", "minutes", "seed")}  # settings with an option
-EXPECTED = {  # by pydantic's name of a fault
-    "greater_than_equal": "{ge} or more",
-    "greater_than": "more than {gt}",
-    "less_than_equal": "at most {le}",
-    "less_than": "less than {lt}",
-    "int_parsing": "a whole number",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_parsing": "a number",
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "bool_parsing": "true or false",
-    "bool_type": "true or false",
-    "string_type": "a text",
-    "list_type": "a list",
-    "literal_error": "{expected}",
-}
 Changes = Mapping[str, Any] | Sequence[str] | str
 
 
@@ -237,15 +220,14 @@ def _sentence(error: ValidationError, where: str, settings: type[Config]) -> str
         kinds = kinds_of(settings, key)
         nearest = _near(str(first["ctx"]["tag"]), kinds)
         return f"{where}: {key}.kind: expected one of {', '.join(kinds)}, found {nearest}"
-    got, wrong = first["input"], EXPECTED.get(first["type"])
-    if wrong is None:  # a sentence of our own, or of a kind that no setting has yet
+    got, expected = first["input"], expected_by(first)
+    if expected is None:  # a sentence of our own, or of a kind that no setting has yet
         found = "" if isinstance(got, dict) else f", found {got!r}"
         return f"{where}: {key}: {first['msg'][0].lower()}{first['msg'][1:]}{found}."
-    expected = f"expected {wrong.format(**first.get('ctx', {}))}"
     if where == "--set" and key in OPTIONS:
-        return f"{OPTIONS[key]} is {got!r}, {expected}."
+        return f"{OPTIONS[key]} is {got!r}, expected {expected}."
     several = isinstance(got, str) and "=" in got
-    return f"{where}: {key}: {expected}, found {got!r}." + " Separate settings by blanks." * several
+    return f"{where}: {key}: expected {expected}, found {got!r}." + " Separate settings by blanks." * several
 
 
 def _near(name: str, known: Iterable[str]) -> str:
