@@ -25,13 +25,8 @@ class Machine(Section):
     half: float | None = Field(None, gt=0, description="the same in bfloat16; empty: it has no kernels for it")
     gigabytes: float = Field(gt=0, description="memory of a device")
     watts: float | None = Field(None, gt=0, description="power of a device under load")
-<<<<<<< HEAD
     price: float | None = Field(None, ge=0, description="price of a device for an hour")
     currency: str = Field("", description="currency of the price")
-    efficiency: tuple[float, float] = Field((0.2, 0.5), description="share of the rate that is reached, from … to …")
-=======
-    price: float | None = Field(None, ge=0, description="of a device for an hour")
-    currency: str = Field("", description="of the price")
     efficiency: tuple[Share, Share] = Field((0.2, 0.5), description="share of the rate that is reached, from … to …")
 
     @field_validator("efficiency")
@@ -40,7 +35,6 @@ class Machine(Section):
         if given[0] > given[1]:
             raise PydanticCustomError("efficiency", "expected the worst share first, then the best")
         return given
->>>>>>> w20
 
     def rate(self, precision: str) -> float:
         """Return operations a second of all devices together, as the data sheet has them."""
