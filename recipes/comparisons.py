@@ -100,6 +100,8 @@ ALL = {
         "(LSTM).",
         "data/lm_tinyshakespeare/input.txt.gz --variants recipes/segments.yaml --set model.dropout=0 data.held_out=200 "
         f"output.context=256 training.budget=2056 training.warmup=50 training.every=100 {WHOLE} --steps 400 --seeds 3",
+        "A memory of 64 is worth a little more than a context of 256 whose positions are learned; rotary positions and an LSTM are worth "
+        "more, and a\nwindow of four characters more than any of them: after so few steps what is near counts most.",
     ),
     "window_tagging": Asked(
         "Neighbours alone, or self-attention",
@@ -108,6 +110,9 @@ ALL = {
         "--test data/ud_english_ewt/en_ewt-ud-test.conllu.gz --vary model.kind=window,transformer,recurrent "
         "--set model.width=64 tokens.level=words tokens.spelling_width=32 training.budget=1024 "
         f"training.rate=0.004 training.warmup=50 training.every=300 {WHOLE} --steps 1500 --seeds 3",
+        "As lectures have it, before self-attention comes a window: after so few steps the neighbours of a word say more about it than "
+        "what attention\nfinds, which is no better than the most frequent tag of each word. The LSTM waits for each word before the next, and "
+        "learns least.",
     ),
     "kinds_text": Asked(
         "CNN, RNN, attention: text",
@@ -115,6 +120,8 @@ ALL = {
         "data/cls_trec/TREC.train.all.gz --test data/cls_trec/TREC.test.all.gz --vary "
         "model.kind=transformer,convolution,recurrent --set model.width=64 data.encoding=latin-1 training.rate=0.003 "
         f"training.warmup=30 training.every=100 {WHOLE} --match parameters --steps 600 --seeds 3",
+        "Questions are short, and all kinds are equally good at them; what differs is the speed: the LSTM and the convolution answer 2.1 "
+        "and 1.6 times\nas many as self-attention.",
     ),
     "kinds_images": Asked(
         "CNN, RNN, attention: images",
