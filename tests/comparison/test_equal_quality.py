@@ -38,7 +38,7 @@ def test_each_kind_needs_so_many_parameters_for_what_both_reach() -> None:
     assert found[0] == 30  # the best of the kind that is worse at its best
     assert found[1] == {"recurrent": pytest.approx(80_000), "transformer": pytest.approx(80_000)}  # √(40,000 · 160,000)
     assert [*sentences(facts(*ROWS))] == [
-        "Parameters at equal quality (errors 30), between the widths that were trained: transformer 80,000, "
+        "Parameters at equal quality, errors 30, between the widths that were trained: transformer 80,000, "
         "recurrent 80,000."
     ]
 

@@ -54,4 +54,4 @@ def sentences(facts: dict[str, Any]) -> Iterator[str]:
     level, sizes = found
     label = facts["metric"]["label"]
     told = ", ".join(f"{kind} {float(f'{size:.2g}'):,.0f}" for kind, size in sizes.items())
-    yield f"Parameters at equal quality ({label} {level:.3g}), between the widths that were trained: {told}."
+    yield f"Parameters at equal quality, {label} {level:.3g}, between the widths that were trained: {told}."
