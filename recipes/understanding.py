@@ -177,13 +177,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--pretraining", type=int, default=1200, help="steps")
     parser.add_argument("--steps", type=int, default=400, help="of fine-tuning")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=[*VARIANTS], metavar="VARIANT")
     asked = parser.parse_args()
     prepare(asked.data, asked.out)
-    pretrained = {kind: pretrain(asked.out, kind, asked.pretraining) for kind in ("gpt", "recurrent", "bert")}
-    scores: dict[str, dict[str, list[float]]] = {variant: {} for variant in VARIANTS}
+    kinds = {VARIANTS[variant][0] for variant in asked.variants}
+    pretrained = {kind: pretrain(asked.out, kind, asked.pretraining) for kind in sorted(kinds)}
+    scores: dict[str, dict[str, list[float]]] = {variant: {} for variant in asked.variants}
     for seed in range(1, asked.seeds + 1):
         for title, (task, more) in TASKS.items():
-            for variant in VARIANTS:
+            for variant in asked.variants:
                 found = finetune(asked.out, variant, task, more, seed, asked.steps, pretrained)
                 scores[variant].setdefault(title, []).append(found)
                 (asked.out / "scores.json").write_text(json.dumps(scores, indent=1), encoding="utf-8")
