@@ -98,7 +98,7 @@ ALL = {
         "Segments with a memory",
         "Characters, a context of 256 read at once (GPT), by segments of 64 with a memory of 64 (Transformer-XL), or one by one "
         "(LSTM).",
-        "data/lm_tinyshakespeare/input.txt.gz --variants recipes/segments.yaml --set model.dropout=0 data.held_out=200 "
+        "data/lm_tinyshakespeare/input.txt.gz --variants recipes/segments/kinds.yaml --set model.dropout=0 data.held_out=200 "
         f"output.context=256 training.budget=2056 training.warmup=50 training.every=100 {WHOLE} --steps 400 --seeds 3",
         "A memory of 64 is worth a little more than a context of 256 whose positions are learned; rotary positions and an LSTM are worth "
         "more, and a\nwindow of four characters more than any of them: after so few steps what is near counts most.",

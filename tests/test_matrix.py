@@ -274,7 +274,7 @@ def train(
     more: Sequence[str] = (),
 ) -> Any:
     """Train in this process; `at` is called after every step."""
-    inner, foretell = Trainer._step, Trainer._foretell
+    inner = Trainer._step
 
     def step(self: Trainer) -> tuple[float, int]:
         found = inner(self)
@@ -283,8 +283,6 @@ def train(
         return found
 
     Trainer._step = step  # type: ignore[method-assign]
-    if at is not None:  # its memory is forecast when it runs whole
-        Trainer._foretell = lambda _: None  # type: ignore[assignment, method-assign]
     path = toy(folder, source, task)
     try:
         changes = [*SET, *MORE.get((source, task), []), *more]
@@ -294,7 +292,7 @@ def train(
     except Interrupted:
         return None
     finally:
-        Trainer._step, Trainer._foretell = inner, foretell  # type: ignore[method-assign]
+        Trainer._step = inner  # type: ignore[method-assign]
 
 
 def outcome(run: Path) -> list[str]:

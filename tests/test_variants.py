@@ -131,7 +131,7 @@ def numbers(folder: Path) -> Path:
 
 
 def train(folder: Path, name: str, path: Path, task: str, changes: list[str], until: int | None = None) -> object:
-    inner, foretell = Trainer._step, Trainer._foretell
+    inner = Trainer._step
 
     def step(self: Trainer) -> tuple[float, int]:
         found = inner(self)
@@ -139,14 +139,12 @@ def train(folder: Path, name: str, path: Path, task: str, changes: list[str], un
         return found
 
     Trainer._step = step  # type: ignore[method-assign]
-    if until is not None:  # its memory is forecast when it runs whole
-        Trainer._foretell = lambda _: None  # type: ignore[assignment, method-assign]
     try:
         return regard.train(path, folder / name, task=task, steps=STEPS, set=[*SET, *changes])
     except Interrupted:
         return None
     finally:
-        Trainer._step, Trainer._foretell = inner, foretell  # type: ignore[method-assign]
+        Trainer._step = inner  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("name", VARIANTS)

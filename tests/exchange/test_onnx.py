@@ -175,7 +175,7 @@ def test_the_command_line(cli: Regard, tmp_path: Path) -> None:
     assert "read back and compared: scores differ by at most" in cli.said
     assert {path.name for path in (cli.folder / "out").iterdir()} >= {onnx.GRAPH, onnx.SMALL, onnx.ABOUT, "sums.json"}
     cli.run("export", "run", "--to", "steam", "-o", "x", code=1)
-    assert "expected huggingface or ctranslate2 or onnx" in cli.said
+    assert "expected one of huggingface, ctranslate2, onnx" in cli.said
 
 
 # ---- forms of layers for graphs, beside those that torch runs ----------------------------------------------------------

@@ -1,6 +1,7 @@
 """Covering: in every input a part is hidden, and its effect is what a direct computation says."""
 
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from regard.inspection.view import View
 from regard.text.cutting import places, without
 from tests.runs.test_old_runs import OLD
 from tests.test_matrix import FITTING, train
+
+NUMBER = re.compile(r"-?\d+\.\d+")
 
 
 @pytest.mark.parametrize(
@@ -123,6 +126,12 @@ def said(task: Any, answer: Any) -> str:
         return str(task.output.as_target(answer))
     counts = Counter(answer.boxes[i].label for i in answer.kept)
     return ", ".join(f"{count} {label}" for label, count in counts.items()) or "nothing"
+
+
+def alike(one: str, other: str) -> bool:
+    """Return whether two answers have the same words, and the same numbers but for rounding."""
+    numbers = ([*map(float, NUMBER.findall(text))] for text in (one, other))
+    return NUMBER.sub("0", one) == NUMBER.sub("0", other) and next(numbers) == pytest.approx(next(numbers), rel=1e-3)
 
 
 def of_label(task: Any, covered: Any, first: Any) -> list[float]:
