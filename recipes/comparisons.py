@@ -125,17 +125,17 @@ ALL = {
     ),
     "kinds_images": Asked(
         "CNN, RNN, attention: images",
-        "Clothes (10,000 images of Fashion-MNIST), with equal numbers of parameters; the RNN reads patches in a row.",
+        "Clothes (3,000 images of Fashion-MNIST), with equal numbers of parameters; the RNN reads patches in a row.",
         "data/img_fashion_mnist/train-images-idx3-ubyte.gz --vary model.kind=vit,cnn,recurrent --set model.width=32 "
-        "data.held_out=1000 data.most=10000 training.budget=3136 training.rate=0.003 training.warmup=30 "
-        f"training.every=100 {WHOLE} --match parameters --steps 400 --seeds 3",
+        "data.held_out=1000 data.most=3000 training.budget=3136 training.rate=0.003 training.warmup=30 "
+        f"training.every=30 {WHOLE} --match parameters --steps 120 --seeds 4",
     ),
     "kinds_audio": Asked(
         "CNN, RNN, attention: audio",
         "Spoken digits (FSDD), with equal numbers of parameters.",
         "data/fsdd/train.tsv --valid data/fsdd/valid.tsv --test data/fsdd/test.tsv --vary "
         "model.kind=transformer,convolution,recurrent --set model.width=48 data.longest=500 training.budget=1024 "
-        f"training.rate=0.003 training.warmup=30 training.every=50 {WHOLE} --match parameters --steps 500 --seeds 3",
+        f"training.rate=0.003 training.warmup=30 training.every=50 {WHOLE} --match parameters --steps 200 --seeds 4",
     ),
     "small_machines": Asked(
         "LSTM or Transformer: parameters at equal quality",
